@@ -1,0 +1,35 @@
+# Everything a newcomer needs: make demo, make test. Each target makes what it depends on.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test lint docs peers clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: install
+	$(BIN)/denoscope trace "a red circle above a blue square"
+
+test: install
+	$(BIN)/pytest -n 2 --dist loadfile
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: install
+	$(BIN)/python -m docs.make_pictures
+
+peers:
+	@echo "no benchmark against other libraries yet"
+
+clean:
+	rm -rf $(VENV) .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

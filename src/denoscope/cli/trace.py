@@ -1,0 +1,153 @@
+"""``denoscope trace``: draw one picture, watch it, and write a report."""
+
+import json
+import platform
+import re
+import time
+import webbrowser
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+
+from denoscope._version import __version__
+from denoscope.runs import ModelRecord, RunManifest, new_run
+
+EXAMPLES: Final = (
+    "Examples:\n\n"
+    'denoscope trace "a red circle above a blue square"\n\n'
+    'denoscope trace "a large striped green cross" --words striped,cross --seed 7 --open\n\n'
+    'denoscope trace "a dog on a mat" --model ./my-stable-diffusion --steps 30 --guidance 7.5 --json'
+)
+_PACKAGES: Final = ("torch", "diffusers", "transformers", "numpy", "xarray")
+
+
+class OptionError(ValueError):
+    """An option whose value can't be read; the message says what would do."""
+
+
+def _parse_size(size: str | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})[xX×](\d{1,5})", size.strip())
+    if found is None:
+        raise OptionError(f"--size {size!r} is not a size: give WIDTHxHEIGHT, for instance 512x768")
+    return int(found[1]), int(found[2])
+
+
+def _parse_words(words: str | None) -> list[str] | None:
+    if words is None:
+        return None
+    parsed = [word.strip() for word in words.split(",") if word.strip()]
+    if not parsed:
+        raise OptionError("--words names no word: give words of the prompt, separated by commas")
+    return parsed
+
+
+def trace(
+    prompt: Annotated[str, typer.Argument(help="What the picture should show.")],
+    model: Annotated[
+        str, typer.Option(help="'shapes' (embedded), 'exact-shapes', a pipeline's folder, or a hub id.")
+    ] = "shapes",
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
+    steps: Annotated[int | None, typer.Option(help="Scheduler steps [default: the model's].")] = None,
+    guidance: Annotated[
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off [default: the model's].")
+    ] = None,
+    size: Annotated[str | None, typer.Option(metavar="WxH", help="Size in pixels [default: the model's].")] = None,
+    words: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Words of the prompt to watch [default: all].")
+    ] = None,
+    negative_prompt: Annotated[str, typer.Option(help="What the picture should not show.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Run folder to write [default: runs/TIME-PROMPT].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    open_report: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Draw one picture and watch the model do it.
+
+    Writes a run folder: run.json (what was run), trace.nc (attention by word, step and layer; guidance difference;
+    predicted clean latents), images/ and report.html.
+    """
+    picture_size, watched = _parse_size(size), _parse_words(words)
+    started = datetime.now(UTC)
+    clock = time.perf_counter()
+    # Imported here, so that --help and mistakes in the options answer at once.
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    from denoscope.observe import plan_generation, trace_generation
+    from denoscope.pipelines import load, model_sha256
+    from denoscope.reports import write_report
+
+    with new_run(out, slug=prompt) as run:
+        pipe = load(model, device)
+        pipe.set_progress_bar_config(disable=True)
+        seconds = {"load": time.perf_counter() - clock}
+        plan = plan_generation(
+            pipe,
+            prompt,
+            negative_prompt=negative_prompt,
+            seed=seed,
+            steps=steps,
+            guidance_scale=guidance,
+            size=picture_size,
+            words=watched,
+        )
+        with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
+            bar = progress.add_task("drawing", total=plan.num_inference_steps)
+            traced = trace_generation(pipe, plan, watched, lambda step: progress.update(bar, completed=step + 1))
+        Image.fromarray(traced.picture).save(run.images / "final.png")
+        for step, picture in enumerate(traced.x0_pictures):
+            Image.fromarray(picture).save(run.images / f"x0_{step:03d}.png")
+        run.write_trace(traced.trace)
+        manifest = RunManifest(
+            denoscope_version=__version__,
+            command="trace",
+            arguments={
+                "prompt": prompt,
+                "model": model,
+                "seed": seed,
+                "steps": plan.num_inference_steps,
+                "guidance": plan.guidance_scale,
+                "size": f"{plan.width}x{plan.height}",
+                "words": watched,
+                "negative_prompt": negative_prompt,
+            },
+            versions={"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+            model=ModelRecord(
+                name=model,
+                source=str(getattr(pipe, "name_or_path", "") or model),
+                pipeline=type(pipe).__name__,
+                sha256=model_sha256(pipe),
+            ),
+            seed=seed,
+            device=str(pipe.device),
+            dtype=str(pipe.dtype).removeprefix("torch."),
+            started=started,
+            seconds={name: round(value, 3) for name, value in (seconds | traced.seconds).items()},
+            words=[str(word) for word in traced.trace.coords["word"].values] if "word" in traced.trace.coords else [],
+        )
+        manifest.write(run.folder)  # the report reads it
+        write_report(run.folder)
+        manifest = run.finish(manifest)
+    _tell(run.final, manifest, traced.warnings, as_json)
+    if open_report:
+        webbrowser.open((run.final / "report.html").as_uri())
+
+
+def _tell(folder: Path, manifest: RunManifest, warnings: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        told = {"run": str(folder), "report": str(folder / "report.html"), "warnings": list(warnings)}
+        typer.echo(json.dumps(told | {"manifest": manifest.model_dump(mode="json")}))
+        return
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    taken = manifest.seconds
+    typer.echo(f"{len(list((folder / 'images').glob('x0_*.png')))} steps in {taken['generate']:.1f} s", err=True)
+    typer.echo(str(folder / "report.html"))

@@ -1,0 +1,1 @@
+"""Data: picture folders and synthetic worlds."""

@@ -1,0 +1,1 @@
+"""Synthetic worlds whose posteriors are known exactly."""

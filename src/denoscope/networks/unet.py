@@ -1,0 +1,107 @@
+"""A text-conditional U-Net whose weights and outputs are those of diffusers' ``UNet2DConditionModel``."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from denoscope.networks.blocks import zero
+from denoscope.networks.config import UNetConfig
+from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
+from denoscope.networks.levels import Bricks, DownBlock, MidBlock, UpBlock
+
+
+class UNet2DCondition(nn.Module):
+    """The denoiser of latent diffusion (Ronneberger et al. 2015, Ho et al. 2020, Rombach et al. 2022).
+
+    Its state dict has diffusers' keys, so that :func:`~denoscope.networks.save_unet` writes a folder that
+    ``diffusers.UNet2DConditionModel.from_pretrained`` loads, and gives the same output there. A new network
+    returns zero: the last convolution starts at zero, and so do the last layers of all residual branches.
+
+    >>> net = UNet2DCondition(
+    ...     UNetConfig(
+    ...         block_out_channels=(8, 16),
+    ...         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+    ...         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+    ...         norm_num_groups=4,
+    ...         attention_head_dim=2,
+    ...         cross_attention_dim=6,
+    ...     )
+    ... )
+    >>> net(torch.randn(1, 4, 7, 9), 10, torch.randn(1, 3, 6)).shape
+    torch.Size([1, 4, 7, 9])
+    """
+
+    def __init__(self, config: UNetConfig) -> None:
+        """Draw initial weights for ``config``."""
+        super().__init__()
+        self.config = config
+        channels = config.block_out_channels
+        time_width = 4 * channels[0]
+        self.conv_in = nn.Conv2d(config.in_channels, channels[0], 3, padding=1)
+        self.time_embedding = TimestepEmbedding(channels[0], time_width)
+        bricks = [
+            Bricks(
+                time_width=time_width,
+                context_channels=config.cross_attention_dim,
+                heads=heads,
+                groups=config.norm_num_groups,
+                eps=config.norm_eps,
+                dropout=config.dropout,
+                linear=config.use_linear_projection,
+            )
+            for heads in config.heads
+        ]
+        last = len(channels) - 1
+        self.down_blocks = nn.ModuleList()
+        skip_channels = [channels[0]]
+        for level, down_type in enumerate(config.down_block_types):
+            self.down_blocks.append(
+                DownBlock(
+                    bricks[level],
+                    skip_channels[-1],
+                    channels[level],
+                    config.layers_per_block,
+                    attends=down_type == "CrossAttnDownBlock2D",
+                    halves=level < last,
+                )
+            )
+            skip_channels += [channels[level]] * (config.layers_per_block + (level < last))
+        self.mid_block = MidBlock(bricks[last], channels[last])
+        self.up_blocks = nn.ModuleList()
+        below = channels[last]
+        for level, up_type in zip(range(last, -1, -1), config.up_block_types, strict=True):
+            taken = [skip_channels.pop() for _ in range(config.layers_per_block + 1)]
+            self.up_blocks.append(
+                UpBlock(
+                    bricks[level],
+                    below,
+                    channels[level],
+                    taken,
+                    attends=up_type == "CrossAttnUpBlock2D",
+                    enlarges=level > 0,
+                )
+            )
+            below = channels[level]
+        self.conv_norm_out = nn.GroupNorm(config.norm_num_groups, channels[0], config.norm_eps)
+        self.conv_out = nn.Conv2d(channels[0], config.out_channels, 3, padding=1)
+        zero(self.conv_out)
+
+    def forward(self, sample: Tensor, timestep: Tensor | float, encoder_hidden_states: Tensor) -> Tensor:
+        """Predict, from noisy latents, what the network was trained for (noise, v or the clean latents).
+
+        ``sample`` is ``(B, in_channels, H, W)``, any size; ``timestep`` one number for all or ``(B,)``, in
+        training steps, fractions allowed; ``encoder_hidden_states`` is ``(B, M, cross_attention_dim)``, one
+        row a token. Returns ``(B, out_channels, H, W)``.
+        """
+        timesteps = torch.as_tensor(timestep, device=sample.device).reshape(-1).expand(len(sample))
+        sinusoids = sinusoidal_embedding(timesteps, self.config.block_out_channels[0]).to(sample.dtype)
+        # Every residual block starts with the SiLU of the embedding: done once for all of them.
+        time = functional.silu(self.time_embedding(sinusoids))
+        skips: list[Tensor] = [self.conv_in(sample)]
+        for block in self.down_blocks:
+            skips += block(skips[-1], time, encoder_hidden_states)
+        x = self.mid_block(skips[-1], time, encoder_hidden_states)
+        for block in self.up_blocks:
+            x = block(x, skips, time, encoder_hidden_states)
+        out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
+        return out

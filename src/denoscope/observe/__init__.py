@@ -1,0 +1,16 @@
+"""The observer: watches one pipeline call and streams what it sees into labelled arrays."""
+
+from denoscope.observe.errors import ObserveError
+from denoscope.observe.observer import Observer, observe, select_words
+from denoscope.observe.tracing import Generation, Traced, plan_generation, trace_generation
+
+__all__ = [
+    "Generation",
+    "ObserveError",
+    "Observer",
+    "Traced",
+    "observe",
+    "plan_generation",
+    "select_words",
+    "trace_generation",
+]

@@ -1,0 +1,5 @@
+"""Why something could not be observed."""
+
+
+class ObserveError(RuntimeError):
+    """A pipeline or a call that can't be observed as asked; the message names the cause and the way out."""

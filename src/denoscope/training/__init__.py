@@ -1,0 +1,1 @@
+"""Training: trainer, EMA, checkpoints, recipes."""

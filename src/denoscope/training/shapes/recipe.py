@@ -1,0 +1,158 @@
+"""``denoscope train shapes``: the embedded model from nothing, in three stages that resume.
+
+Autoencoder, then text encoder, then the denoiser in the latent space of the first and with the words of the second.
+The trained parts are rounded to float16 before the next stage sees them, because that is how they are shipped.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKL, StableDiffusionPipeline, UNet2DConditionModel
+from torch import nn
+from transformers import CLIPTextModel
+
+from denoscope.data.worlds.shapes.tokens import new_tokenizer
+from denoscope.networks import UNet2DCondition, UNetConfig, save_unet
+from denoscope.pipelines.defaults import SETTINGS_FILE
+from denoscope.pipelines.exact import shapes_scheduler
+from denoscope.schedules import NoiseSchedule
+from denoscope.training.shapes.autoencoder import LATENT_CHANNELS, autoencoder_loss, new_autoencoder
+from denoscope.training.shapes.denoiser import DenoiserTask, NoiseLevels, Target
+from denoscope.training.shapes.latents import latent_world, unit_scale
+from denoscope.training.shapes.text import HIDDEN_SIZE, CaptionQuestions, caption_loss, new_text_encoder
+from denoscope.training.trainer import TrainerConfig, train
+
+StageReport = Callable[[str, int, int, float], None]
+"""Called after every step with the stage's name, the step, the stage's number of steps, and the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapesRecipe:
+    """How long and how each part is trained; the defaults are those of the embedded model."""
+
+    autoencoder: TrainerConfig = field(
+        default_factory=lambda: TrainerConfig(
+            steps=2200, learning_rate=3e-3, warmup=100, ema_decay=0.998, checkpoint_every=250
+        )
+    )
+    text: TrainerConfig = field(
+        default_factory=lambda: TrainerConfig(
+            steps=1500, learning_rate=1e-3, warmup=100, ema_decay=0.99, checkpoint_every=500, seed=1
+        )
+    )
+    denoiser: TrainerConfig = field(
+        default_factory=lambda: TrainerConfig(
+            steps=9000, learning_rate=1e-3, warmup=200, ema_decay=0.999, checkpoint_every=250, seed=2
+        )
+    )
+    channels: tuple[int, ...] = (96, 128)
+    batch_size: int = 64
+    target: Target = "posterior"
+    guidance_scale: float = 2.0
+    num_inference_steps: int = 25
+
+
+def new_denoiser(channels: tuple[int, ...]) -> UNet2DCondition:
+    """An untrained U-Net with attention at every level, for 8×8×4 latents."""
+    return UNet2DCondition(
+        UNetConfig(
+            sample_size=8,
+            in_channels=LATENT_CHANNELS,
+            out_channels=LATENT_CHANNELS,
+            block_out_channels=channels,
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlock2D",) * len(channels),
+            up_block_types=("CrossAttnUpBlock2D",) * len(channels),
+            cross_attention_dim=HIDDEN_SIZE,
+            attention_head_dim=4,
+            norm_num_groups=16,
+        )
+    )
+
+
+def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageReport | None = None) -> Path:
+    """Train every part and write ``out/model``, a ``StableDiffusionPipeline`` folder in float16; returns its path.
+
+    State is kept in ``out/checkpoints``; a run that finds it there goes on from it. Two CPU cores take about three
+    hours. Raises :class:`TrainingError` when a loss is not finite and :class:`CheckpointError` for a damaged file.
+    """
+    recipe = recipe or ShapesRecipe()
+    checkpoints = out / "checkpoints"
+    checkpoints.mkdir(parents=True, exist_ok=True)
+
+    def stage(name: str, config: TrainerConfig) -> Callable[[int, float], None]:
+        return lambda step, loss: report(name, step, config.steps, loss) if report is not None else None
+
+    autoencoder = _train_autoencoder(checkpoints, recipe, stage("autoencoder", recipe.autoencoder))
+    text_encoder = _train_text_encoder(checkpoints, recipe, stage("text encoder", recipe.text))
+    tokenizer = new_tokenizer()
+
+    world = latent_world(autoencoder, checkpoints / "latents.safetensors")
+    levels = NoiseLevels(NoiseSchedule.cosine().logsnr.float())
+    task = DenoiserTask(world, tokenizer, text_encoder, levels, recipe.target, recipe.batch_size)
+    torch.manual_seed(recipe.denoiser.seed)
+    denoiser = new_denoiser(recipe.channels).to(memory_format=torch.channels_last)
+    ema = train(
+        denoiser,
+        lambda step, generator: task.loss(denoiser, generator),
+        recipe.denoiser,
+        checkpoints / "denoiser.safetensors",
+        stage("denoiser", recipe.denoiser),
+    )
+    with ema.applied():
+        save_unet(denoiser, checkpoints / "unet")
+
+    model = out / "model"
+    pipe = StableDiffusionPipeline(
+        vae=autoencoder,
+        text_encoder=text_encoder,
+        tokenizer=tokenizer,
+        unet=UNet2DConditionModel.from_pretrained(checkpoints / "unet"),
+        scheduler=shapes_scheduler(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipe.to(dtype=torch.float16).save_pretrained(model)
+    settings = {"num_inference_steps": recipe.num_inference_steps, "guidance_scale": recipe.guidance_scale}
+    (model / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    return model
+
+
+def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> AutoencoderKL:
+    torch.manual_seed(recipe.autoencoder.seed)
+    autoencoder = new_autoencoder().to(memory_format=torch.channels_last)
+    ema = train(
+        autoencoder,
+        lambda step, generator: autoencoder_loss(autoencoder, generator),
+        recipe.autoencoder,
+        checkpoints / "autoencoder.safetensors",
+        report,
+    )
+    autoencoder.load_state_dict(ema.average)
+    _freeze_as_shipped(autoencoder)
+    autoencoder.register_to_config(scaling_factor=unit_scale(autoencoder))
+    return autoencoder
+
+
+def _train_text_encoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> CLIPTextModel:
+    torch.manual_seed(recipe.text.seed)
+    tokenizer = new_tokenizer()
+    questions = CaptionQuestions(new_text_encoder(tokenizer))
+    ema = train(
+        questions,
+        lambda step, generator: caption_loss(questions, tokenizer, generator)[0],
+        recipe.text,
+        checkpoints / "text_encoder.safetensors",
+        report,
+    )
+    questions.load_state_dict(ema.average)
+    _freeze_as_shipped(questions.encoder)
+    return questions.encoder
+
+
+def _freeze_as_shipped(module: nn.Module) -> None:
+    module.half().float().eval().requires_grad_(False)
