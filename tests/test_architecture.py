@@ -13,7 +13,7 @@ FLOORS = {
     "schedules": 0,
     "data": 1,
     "pipelines": 1,
-    "observe": 2,
+    "observer": 2,
     "training": 2,
     "reports": 4,
     "runs": 4,
@@ -40,20 +40,20 @@ def imported_rooms(source: str) -> set[str]:
     return found
 
 
-def test_every_room_has_a_floor():
+def test_every_room_has_a_floor() -> None:
     rooms = {path.relative_to(SOURCE).parts[0] for path in MODULES}
     assert rooms == set(FLOORS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SOURCE).as_posix())
-def test_imports_point_downwards(path):
+def test_imports_point_downwards(path: Path) -> None:
     room = path.relative_to(SOURCE).parts[0]
     for other in imported_rooms(path.read_text("utf-8")) - {room}:
         assert FLOORS[other] < FLOORS[room] or (room, other) in NEIGHBOURS, f"{room} imports {other}"
 
 
 @pytest.mark.parametrize("room", ["reports", "runs"])
-def test_top_floor_rooms_that_only_read_results_know_nothing_of_torch(room):
+def test_top_floor_rooms_that_only_read_results_know_nothing_of_torch(room: str) -> None:
     for path in (SOURCE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
@@ -61,6 +61,6 @@ def test_top_floor_rooms_that_only_read_results_know_nothing_of_torch(room):
             assert not {name.split(".")[0] for name in names} & {"torch", "diffusers", "transformers"}, path
 
 
-def test_the_check_can_fail():
+def test_the_check_can_fail() -> None:
     assert imported_rooms("def f():\n    from denoscope.cli.main import app") == {"cli"}
-    assert imported_rooms("import denoscope.observe.errors") == {"observe"}
+    assert imported_rooms("import denoscope.observer.errors") == {"observer"}

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 from denoscope._version import __version__
 
 if TYPE_CHECKING:
-    from denoscope.observe import ObserveError, observe
+    from denoscope.observer import ObserveError, observe
     from denoscope.pipelines import ModelError, load
 
 __all__ = ["ModelError", "ObserveError", "__version__", "load", "observe"]
 
 _ROOMS = {
     "ModelError": "denoscope.pipelines",
-    "ObserveError": "denoscope.observe",
+    "ObserveError": "denoscope.observer",
     "load": "denoscope.pipelines",
-    "observe": "denoscope.observe",
+    "observe": "denoscope.observer",
 }
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -34,23 +34,29 @@ seeds = st.integers(0, 2**32 - 1)
 shares = st.floats(0, 1)
 styles = st.builds(CaptionStyle, shares, shares, shares, shares, shares, shares, shares)
 
+unhurried = settings(deadline=None)  # a busy machine is no failure
 
+
+@unhurried
 @given(meanings)
 def test_plain_words_are_read_back(meaning: Meaning) -> None:
     assert parse(word(meaning)) == meaning
 
 
+@unhurried
 @given(meanings, seeds, styles)
 def test_any_wording_is_read_back(meaning: Meaning, seed: int, style: CaptionStyle) -> None:
     assert parse(word(meaning, np.random.default_rng(seed), style)) == meaning
 
 
+@unhurried
 @given(meanings, seeds)
 def test_case_space_and_punctuation_do_not_matter(meaning: Meaning, seed: int) -> None:
     text = word(meaning, np.random.default_rng(seed))
     assert parse(f"  {text.upper()}. ") == parse(text.replace(" ", "\n  ")) == parse(text.replace(" ", ", ")) == meaning
 
 
+@unhurried
 @given(seeds, styles)
 def test_descriptions_are_true(seed: int, style: CaptionStyle) -> None:
     rng = np.random.default_rng(seed)
@@ -60,6 +66,7 @@ def test_descriptions_are_true(seed: int, style: CaptionStyle) -> None:
     assert parse(text) == meaning
 
 
+@unhurried
 @given(seeds)
 def test_a_meaning_allows_no_scene_that_differs_in_what_is_named(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -75,6 +82,7 @@ def test_a_meaning_allows_no_scene_that_differs_in_what_is_named(seed: int) -> N
     assert Meaning().allows(other)
 
 
+@unhurried
 @given(seeds, seeds, styles)
 def test_what_is_named_does_not_depend_on_the_values(scene_seed: int, caption_seed: int, style: CaptionStyle) -> None:
     """Exactly: with the same random numbers, any two scenes of a layout have the same attributes named."""
@@ -202,6 +210,7 @@ def test_errors_name_what_is_wrong(text: str, message: str) -> None:
 VOCABULARY = [*SYNONYMS, *SYNONYMS.values(), *RELATIONS, *PLACES, "a", "an", "the", "of", "shape", "left", "to", ","]
 
 
+@unhurried
 @given(st.text() | st.lists(st.sampled_from(VOCABULARY), max_size=12).map(" ".join))
 def test_any_text_has_a_meaning_or_a_caption_error(text: str) -> None:
     try:
@@ -215,10 +224,10 @@ def test_any_text_has_a_meaning_or_a_caption_error(text: str) -> None:
     "text", ["above " * 20_000, "to the " * 20_000, "a red circle" + " " * 200_000, "on the l" * 20_000]
 )
 def test_long_hostile_text_is_refused_or_read_quickly(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.suppress(CaptionError):
         parse(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_mention_tells_its_values() -> None:

@@ -1,11 +1,10 @@
 """The entry point: the commands, and what a user sees when something is wrong."""
 
-import os
+import signal
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from denoscope.cli import trace, train
@@ -38,32 +37,39 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line: exit 0 when done, 2 with one sentence on bad input, 130 on Ctrl-C."""
+    """Run the command line.
+
+    Exit code 0 when done, 2 with one sentence on bad input, 1 with one when a file can't be read or written, 130 on
+    Ctrl-C, 143 on SIGTERM.
+    """
+    # An exception, unlike the signal's default, removes what is half-written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.Abort:
-        _stop("stopped; nothing was left half-written", 130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except KeyboardInterrupt:
-        _stop("stopped; nothing was left half-written", 130)
-    except BrokenPipeError:
-        # The reader of our output went away; a second message would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except OSError as error:
+        _stop(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error), 1)
     except Exception as error:
-        if not _is_plain(error):
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        _stop(str(error), 2)
+        _stop(sentence, 2)
+    if code == 130:  # Newer versions of Typer make this of Ctrl-C themselves.
+        _stop("stopped; nothing was left half-written", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _is_plain(error: Exception) -> bool:
-    """Whether an error is one of ours, whose message is a sentence for the user."""
-    return type(error).__module__.startswith("denoscope.")
+def _sentence(error: Exception) -> str | None:
+    """What to tell the user of an error that is the input's; ``None`` for a fault of ours."""
+    if type(error).__module__.startswith("denoscope."):
+        return str(error)
+    # Mistakes on the command line: classes of click's, or of the copy of click in newer versions of Typer.
+    told = getattr(error, "format_message", None)
+    return str(told()) if callable(told) else None
 
 
-def _stop(sentence: str, code: int) -> None:
-    typer.echo(f"denoscope: {sentence}", err=True)
+def _stop(sentence: str, code: int) -> NoReturn:
+    if sentence:  # Empty after a command without arguments: its help is printed already.
+        typer.echo(f"denoscope: {sentence}", err=True)
     sys.exit(code)

@@ -3,7 +3,9 @@
 import json
 import platform
 import re
+import sys
 import time
+import warnings
 import webbrowser
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -77,11 +79,9 @@ def trace(
     picture_size, watched = _parse_size(size), _parse_words(words)
     started = datetime.now(UTC)
     clock = time.perf_counter()
+    _quieten_libraries()
     # Imported here, so that --help and mistakes in the options answer at once.
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    from denoscope.observe import plan_generation, trace_generation
+    from denoscope.observer import plan_generation, trace_generation
     from denoscope.pipelines import load, model_sha256
     from denoscope.reports import write_report
 
@@ -141,13 +141,27 @@ def trace(
         webbrowser.open((run.final / "report.html").as_uri())
 
 
-def _tell(folder: Path, manifest: RunManifest, warnings: tuple[str, ...], as_json: bool) -> None:
+def _quieten_libraries() -> None:
+    """Their progress bars, advice to developers and warnings would drown what this command has to say."""
+    from diffusers.utils import logging as of_diffusers
+    from huggingface_hub.utils import enable_progress_bars
+    from transformers.utils import logging as of_transformers
+
+    for logging in (of_diffusers, of_transformers):
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    enable_progress_bars()  # transformers turned off that of downloads, too
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+def _tell(folder: Path, manifest: RunManifest, cautions: tuple[str, ...], as_json: bool) -> None:
     if as_json:
-        told = {"run": str(folder), "report": str(folder / "report.html"), "warnings": list(warnings)}
+        told = {"run": str(folder), "report": str(folder / "report.html"), "warnings": list(cautions)}
         typer.echo(json.dumps(told | {"manifest": manifest.model_dump(mode="json")}))
         return
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    for caution in cautions:
+        typer.echo(f"warning: {caution}", err=True)
     taken = manifest.seconds
     typer.echo(f"{len(list((folder / 'images').glob('x0_*.png')))} steps in {taken['generate']:.1f} s", err=True)
     typer.echo(str(folder / "report.html"))

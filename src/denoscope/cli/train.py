@@ -26,8 +26,10 @@ def shapes(
 
     import torch
 
+    from denoscope.training.allocator import keep_freed_memory
     from denoscope.training.shapes.recipe import ShapesRecipe, train_shapes
 
+    keep_freed_memory()
     torch.set_num_threads(threads)
     recipe = ShapesRecipe()
     if steps is not None:

@@ -16,7 +16,7 @@ def decode_latents(pipe: DiffusionPipeline, latents: Tensor) -> list[NDArray[np.
     Follows Stable Diffusion's convention, z / scaling_factor; no safety checker.
     """
     pictures: list[NDArray[np.uint8]] = []
-    for part in latents.split(_AT_ONCE):
+    for part in torch.split(latents, _AT_ONCE):
         z = part.to(pipe.device, pipe.vae.dtype) / pipe.vae.config.scaling_factor
         decoded = pipe.vae.decode(z).sample
         # Rounded, not truncated: truncation loses a quarter of the grey levels.

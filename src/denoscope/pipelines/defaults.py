@@ -7,6 +7,8 @@ from pathlib import Path
 
 from diffusers import DiffusionPipeline
 
+from denoscope.pipelines.errors import ModelError
+
 SETTINGS_FILE = "sampling.json"
 """A file beside ``model_index.json`` with any of the fields of :class:`SamplingDefaults`; diffusers ignores it."""
 
@@ -20,12 +22,18 @@ class SamplingDefaults:
 
 
 def sampling_defaults(pipe: DiffusionPipeline) -> SamplingDefaults:
-    """The model's own recommendation, else the defaults of the pipeline's ``__call__``."""
+    """The model's own recommendation, else the defaults of the pipeline's ``__call__``.
+
+    Raises :class:`ModelError` when the model's file can't be read.
+    """
     parameters = inspect.signature(type(pipe).__call__).parameters
     found = {name: parameters[name].default for name in ("num_inference_steps", "guidance_scale")}
     source = getattr(pipe, "name_or_path", None) or pipe.config.get("_name_or_path")
     file = Path(str(source), SETTINGS_FILE)
     if source and file.is_file():
-        told = json.loads(file.read_text("utf-8"))
-        found |= {name: told[name] for name in found if isinstance(told.get(name), int | float)}
+        try:
+            told = dict(json.loads(file.read_text("utf-8")))
+            found |= {name: float(told[name]) for name in found if name in told}
+        except (OSError, ValueError, TypeError) as error:
+            raise ModelError(f"{file} holds no sampling defaults: delete it, or copy the model again") from error
     return SamplingDefaults(int(found["num_inference_steps"]), float(found["guidance_scale"]))

@@ -34,7 +34,7 @@ class Output:
 class TokenIds(ModelMixin, ConfigMixin):
     """A text encoder that encodes nothing: ids ``(B, tokens)`` to states ``(B, tokens, 1)`` holding the ids."""
 
-    @register_to_config
+    @register_to_config  # type: ignore[untyped-decorator]  # diffusers has no types
     def __init__(self, max_position_embeddings: int) -> None:
         super().__init__()
         self.anchor = torch.nn.Buffer(torch.zeros(()), persistent=False)  # gives the module a dtype and a device
@@ -47,7 +47,7 @@ class TokenIds(ModelMixin, ConfigMixin):
 class ExactDenoiser(ModelMixin, ConfigMixin):
     """E[x₀ | z, caption] of a finite world, in the place of a U-Net; the output is its v-prediction."""
 
-    @register_to_config
+    @register_to_config  # type: ignore[untyped-decorator]  # diffusers has no types
     def __init__(
         self, in_channels: int = 3, sample_size: int = PICTURE_SIZE, time_cond_proj_dim: int | None = None
     ) -> None:
@@ -71,8 +71,11 @@ class ExactDenoiser(ModelMixin, ConfigMixin):
     ) -> Output | tuple[Tensor]:
         """``sample`` ``(B, c, h, w)``, ``timestep`` a number or ``(B,)``; returns v, like ``sample``."""
         assert self.world is not None
-        steps = torch.as_tensor(timestep).reshape(-1).long().cpu()
-        logsnr = self.logsnr[steps].expand(len(sample))
+        if sample.shape[-2:] != (PICTURE_SIZE, PICTURE_SIZE):
+            raise ModelError(f"the exact model only draws pictures of {PICTURE_SIZE} x {PICTURE_SIZE} pixels")
+        steps = torch.as_tensor(timestep).reshape(-1).double().cpu()
+        below, above = self.logsnr[steps.floor().long()], self.logsnr[steps.ceil().long()]
+        logsnr = torch.lerp(below, above, (steps % 1).to(below)).expand(len(sample))
         given = conditions([self.meaning(row) for row in encoder_hidden_states.cpu()], self.world.dtype)
         clean = self.world.denoise(sample.cpu(), logsnr, given)
         alpha, sigma = logsnr.sigmoid().sqrt(), (-logsnr).sigmoid().sqrt()
@@ -83,7 +86,7 @@ class ExactDenoiser(ModelMixin, ConfigMixin):
 class Identity(ModelMixin, ConfigMixin):
     """An autoencoder whose latents are the picture."""
 
-    @register_to_config
+    @register_to_config  # type: ignore[untyped-decorator]  # diffusers has no types
     def __init__(self, scaling_factor: float = 1.0, block_out_channels: tuple[int, ...] = (1,)) -> None:
         super().__init__()
         self.anchor = torch.nn.Buffer(torch.zeros(()), persistent=False)

@@ -5,7 +5,7 @@ schedules (α² is diffusers' ``alphas_cumprod``), and the noise level is told b
 """
 
 from denoscope.schedules.noise import NoiseSchedule
-from denoscope.schedules.prediction import PredictionType, convert_prediction, min_snr_weight, q_sample
+from denoscope.schedules.prediction import PredictionType, convert_prediction, min_snr_weight, q_sample, sigmoid_weight
 from denoscope.schedules.schedulers import NoiseLevels, logsnr_of
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "logsnr_of",
     "min_snr_weight",
     "q_sample",
+    "sigmoid_weight",
 ]

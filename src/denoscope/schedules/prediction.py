@@ -107,6 +107,19 @@ def min_snr_weight(logsnr: Tensor, gamma: float, prediction_type: PredictionType
             raise ValueError(f"unknown prediction type {prediction_type!r}; known are {', '.join(_TYPES)}")
 
 
+def sigmoid_weight(logsnr: Tensor, bias: float = 2.0) -> Tensor:
+    """The weight sigmoid(bias − logsnr) for the squared error of a v-prediction (Hoogeboom et al. 2024, "SiD2").
+
+    Shape and dtype of ``logsnr``. It leaves the noisy end alone, where content is decided, and fades out the clean end,
+    where an error on v is σ times smaller on the picture. Min-SNR does the opposite at the noisy end: at logsnr −4 it
+    multiplies the v-loss by .018, this by .998.
+
+    >>> sigmoid_weight(torch.tensor([-4.0, 2.0, 8.0]))
+    tensor([0.9975, 0.5000, 0.0025])
+    """
+    return torch.sigmoid(bias - logsnr)
+
+
 def _work_dtype(sample: Tensor) -> torch.dtype:
     return torch.promote_types(sample.dtype, torch.float32)
 

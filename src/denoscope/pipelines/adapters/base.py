@@ -41,8 +41,11 @@ class Adapter(Protocol):
         """The module that predicts noise, called once or more per scheduler step."""
         ...
 
-    def text_encoder(self, pipe: DiffusionPipeline) -> nn.Module:
-        """The module whose first positional input is the prompt's token ids ``(B, tokens)``."""
+    def text_encoder(self, pipe: DiffusionPipeline) -> nn.Module | None:
+        """The module whose first input is the token ids ``(B, tokens)`` of the prompt, then of the negative prompt.
+
+        ``None`` for a pipeline that was loaded without it.
+        """
         ...
 
     def cross_attention(self, pipe: DiffusionPipeline) -> Mapping[str, nn.Module]:

@@ -24,9 +24,9 @@ class StableDiffusionAdapter:
         unet: nn.Module = pipe.unet
         return unet
 
-    def text_encoder(self, pipe: DiffusionPipeline) -> nn.Module:
+    def text_encoder(self, pipe: DiffusionPipeline) -> nn.Module | None:
         """``pipe.text_encoder``; the pipeline encodes the prompt first, then the negative prompt."""
-        encoder: nn.Module = pipe.text_encoder
+        encoder: nn.Module | None = pipe.text_encoder
         return encoder
 
     def cross_attention(self, pipe: DiffusionPipeline) -> Mapping[str, nn.Module]:
@@ -38,14 +38,16 @@ class StableDiffusionAdapter:
     def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[int]:
         """Ids padded and cut to the tokenizer's length, as the pipeline does."""
         tokenizer = pipe.tokenizer
+        prompt = pipe.maybe_convert_prompt(prompt, tokenizer)  # textual inversion
         ids: list[int] = tokenizer(
             prompt, padding="max_length", max_length=tokenizer.model_max_length, truncation=True
         )["input_ids"]
         return ids
 
     def prompt_tokens(self, pipe: DiffusionPipeline, ids: Sequence[int]) -> PromptTokens:
-        """Group CLIP's tokens into words: a token that ends in ``</w>`` ends its word."""
+        """Group CLIP's tokens into words: a token that ends in ``</w>`` ends its word; an added token is one alone."""
         tokenizer = pipe.tokenizer
+        added = tokenizer.get_added_vocab()
         spelled: list[str] = tokenizer.convert_ids_to_tokens(list(ids))
         # The padding token may be the end token itself (SD 1.x): only the first one ends the prompt.
         end = next((i for i, token in enumerate(ids) if i > 0 and token == tokenizer.eos_token_id), len(ids))
@@ -56,8 +58,8 @@ class StableDiffusionAdapter:
         seen: dict[str, int] = {}
         start = 1
         for i in range(1, end):
-            if spelled[i].endswith(_WORD_END) or i == end - 1:
-                text = tokenizer.convert_tokens_to_string(spelled[start : i + 1]).strip()
+            if spelled[i].endswith(_WORD_END) or spelled[i] in added or i == end - 1:
+                text = tokenizer.decode(list(ids[start : i + 1])).replace(_WORD_END, " ").strip()
                 seen[text] = seen.get(text, 0) + 1
                 label = text if seen[text] == 1 else f"{text}#{seen[text]}"
                 words.append(Word(label, tuple(range(start, i + 1)), tuple(spelled[start : i + 1])))

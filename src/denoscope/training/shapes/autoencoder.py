@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from denoscope.data.worlds.shapes import Scene, render, sample_scene
+from denoscope.data.worlds.shapes.exact import ExactShapes
+from denoscope.data.worlds.shapes.scenes import Layout
 
 LATENT_CHANNELS = 4
 STRIDE = 8
@@ -74,12 +76,34 @@ def autoencoder_loss(
     vertical = torch.arange(n) % 2 == 1
     pairs = torch.where(vertical[:, None, None, None], join(first, second, True), join(first, second, False))
     scenes = [*singles, *wholes, *composed]
+    reconstruction = picture_error(autoencoder.decode(torch.cat([direct, pairs])).sample, scenes)
+    divergence = 0.5 * (encoded.mean.square() + encoded.var - 1 - encoded.logvar).mean()
+    return reconstruction + kl_weight * divergence
+
+
+def decoder_loss(
+    autoencoder: AutoencoderKL, world: ExactShapes, generator: torch.Generator, batch_size: int = 16, noise: float = 0.1
+) -> Tensor:
+    """Error of the decoded picture on a fresh batch of the world's own latents, a quarter of them one-object scenes.
+
+    For a second training of the decoder alone: the latents are fixed by then, and those of two-object scenes, put
+    together from halves, are harder to decode than what the encoder makes of whole pictures. Half of the batch gets
+    Gaussian noise of this standard deviation (in the autoencoder's own units), as a denoiser's output is never exact.
+    """
+    rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+    layouts: tuple[Layout, ...] = ("one", "vertical", "horizontal", "vertical" if rng.random() < 0.5 else "horizontal")
+    scenes = [sample_scene(rng, layouts[i % 4]) for i in range(batch_size)]
+    z = torch.stack([world.scene_map(scene) for scene in scenes]) / autoencoder.config.scaling_factor
+    noisy = (torch.arange(batch_size) // 4 % 2 == 1)[:, None, None, None]
+    z = z + noise * noisy * torch.randn(z.shape, generator=generator)
+    return picture_error(autoencoder.decode(z.contiguous(memory_format=torch.channels_last)).sample, scenes)
+
+
+def picture_error(output: Tensor, scenes: Sequence[Scene]) -> Tensor:
+    """Weighted smooth-L1 distance of decoded pictures from the scenes' true ones; object pixels weigh eight times."""
     target = to_tensor([render(scene) for scene in scenes])
-    output = autoencoder.decode(torch.cat([direct, pairs])).sample
     background = torch.tensor([scene.background for scene in scenes]).float() / 127.5 - 1
     is_object = (target - background[:, None, None, None]).abs().amax(dim=1, keepdim=True) > 0.02
     weight = 1 + 7 * functional.max_pool2d(is_object.float(), 3, stride=1, padding=1)
     error = functional.smooth_l1_loss(output, target, beta=0.1, reduction="none").mean(dim=1, keepdim=True)
-    reconstruction = (weight * error).sum() / weight.sum()
-    divergence = 0.5 * (encoded.mean.square() + encoded.var - 1 - encoded.logvar).mean()
-    return reconstruction + kl_weight * divergence
+    return (weight * error).sum() / weight.sum()

@@ -1,10 +1,12 @@
-"""``denoscope train shapes``: the embedded model from nothing, in three stages that resume.
+"""``denoscope train shapes``: the embedded model from nothing, in stages that resume.
 
-Autoencoder, then text encoder, then the denoiser in the latent space of the first and with the words of the second.
+Autoencoder, text encoder, the decoder once more, then the denoiser in the latent space of the first and with the words
+of the second.
 The trained parts are rounded to float16 before the next stage sees them, because that is how they are shipped.
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +16,14 @@ from diffusers import AutoencoderKL, StableDiffusionPipeline, UNet2DConditionMod
 from torch import nn
 from transformers import CLIPTextModel
 
+from denoscope.data.worlds.shapes.exact import ExactShapes
 from denoscope.data.worlds.shapes.tokens import new_tokenizer
 from denoscope.networks import UNet2DCondition, UNetConfig, save_unet
+from denoscope.networks.config import DownBlockType, UpBlockType
 from denoscope.pipelines.defaults import SETTINGS_FILE
 from denoscope.pipelines.exact import shapes_scheduler
 from denoscope.schedules import NoiseSchedule
-from denoscope.training.shapes.autoencoder import LATENT_CHANNELS, autoencoder_loss, new_autoencoder
+from denoscope.training.shapes.autoencoder import LATENT_CHANNELS, autoencoder_loss, decoder_loss, new_autoencoder
 from denoscope.training.shapes.denoiser import DenoiserTask, NoiseLevels, Target
 from denoscope.training.shapes.latents import latent_world, unit_scale
 from denoscope.training.shapes.text import HIDDEN_SIZE, CaptionQuestions, caption_loss, new_text_encoder
@@ -36,6 +40,11 @@ class ShapesRecipe:
     autoencoder: TrainerConfig = field(
         default_factory=lambda: TrainerConfig(
             steps=2200, learning_rate=3e-3, warmup=100, ema_decay=0.998, checkpoint_every=250
+        )
+    )
+    decoder: TrainerConfig = field(
+        default_factory=lambda: TrainerConfig(
+            steps=2000, learning_rate=2e-3, warmup=100, ema_decay=0.998, checkpoint_every=250, seed=3
         )
     )
     text: TrainerConfig = field(
@@ -57,20 +66,24 @@ class ShapesRecipe:
 
 def new_denoiser(channels: tuple[int, ...]) -> UNet2DCondition:
     """An untrained U-Net with attention at every level, for 8×8×4 latents."""
-    return UNet2DCondition(
+    down: DownBlockType = "CrossAttnDownBlock2D"
+    up: UpBlockType = "CrossAttnUpBlock2D"
+    net = UNet2DCondition(
         UNetConfig(
             sample_size=8,
             in_channels=LATENT_CHANNELS,
             out_channels=LATENT_CHANNELS,
             block_out_channels=channels,
             layers_per_block=1,
-            down_block_types=("CrossAttnDownBlock2D",) * len(channels),
-            up_block_types=("CrossAttnUpBlock2D",) * len(channels),
+            down_block_types=(down,) * len(channels),
+            up_block_types=(up,) * len(channels),
             cross_attention_dim=HIDDEN_SIZE,
             attention_head_dim=4,
             norm_num_groups=16,
         )
     )
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it for modules
+    return net
 
 
 def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageReport | None = None) -> Path:
@@ -91,10 +104,11 @@ def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageRep
     tokenizer = new_tokenizer()
 
     world = latent_world(autoencoder, checkpoints / "latents.safetensors")
+    _refine_decoder(autoencoder, world, checkpoints, recipe, stage("decoder", recipe.decoder))
     levels = NoiseLevels(NoiseSchedule.cosine().logsnr.float())
     task = DenoiserTask(world, tokenizer, text_encoder, levels, recipe.target, recipe.batch_size)
     torch.manual_seed(recipe.denoiser.seed)
-    denoiser = new_denoiser(recipe.channels).to(memory_format=torch.channels_last)
+    denoiser = new_denoiser(recipe.channels)
     ema = train(
         denoiser,
         lambda step, generator: task.loss(denoiser, generator),
@@ -104,22 +118,34 @@ def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageRep
     )
     with ema.applied():
         save_unet(denoiser, checkpoints / "unet")
+    return save_pipeline(out / "model", autoencoder, text_encoder, checkpoints / "unet", recipe)
 
-    model = out / "model"
+
+def save_pipeline(
+    folder: Path, autoencoder: AutoencoderKL, text_encoder: CLIPTextModel, unet: Path, recipe: ShapesRecipe
+) -> Path:
+    """Put the trained parts together as a ``StableDiffusionPipeline`` folder in float16; returns the folder.
+
+    The folder is written beside its place and renamed, so that an older model is replaced whole or not at all.
+    """
     pipe = StableDiffusionPipeline(
         vae=autoencoder,
         text_encoder=text_encoder,
-        tokenizer=tokenizer,
-        unet=UNet2DConditionModel.from_pretrained(checkpoints / "unet"),
+        tokenizer=new_tokenizer(),
+        unet=UNet2DConditionModel.from_pretrained(unet),
         scheduler=shapes_scheduler(),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
     )
-    pipe.to(dtype=torch.float16).save_pretrained(model)
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    pipe.to(dtype=torch.float16).save_pretrained(part)
     settings = {"num_inference_steps": recipe.num_inference_steps, "guidance_scale": recipe.guidance_scale}
-    (model / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
-    return model
+    (part / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+    return folder
 
 
 def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> AutoencoderKL:
@@ -136,6 +162,27 @@ def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable
     _freeze_as_shipped(autoencoder)
     autoencoder.register_to_config(scaling_factor=unit_scale(autoencoder))
     return autoencoder
+
+
+def _refine_decoder(
+    autoencoder: AutoencoderKL,
+    world: ExactShapes,
+    checkpoints: Path,
+    recipe: ShapesRecipe,
+    report: Callable[[int, float], None],
+) -> None:
+    """Train the decoder on, on the latents as they now are; the encoder, and so the latents, stay."""
+    autoencoder.decoder.requires_grad_(True)
+    autoencoder.post_quant_conv.requires_grad_(True)
+    ema = train(
+        autoencoder,
+        lambda step, generator: decoder_loss(autoencoder, world, generator),
+        recipe.decoder,
+        checkpoints / "decoder.safetensors",
+        report,
+    )
+    autoencoder.load_state_dict(ema.average)
+    _freeze_as_shipped(autoencoder)
 
 
 def _train_text_encoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> CLIPTextModel:

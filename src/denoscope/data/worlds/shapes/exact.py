@@ -227,7 +227,8 @@ class ExactShapes:
             loglik = loglik - (alpha**2 / variance)[:, None, None] * self._half_squares[region]
             joint = loglik + given.objects[region].to(self.dtype)[:, None]
             evidence[region] = joint.logsumexp(-1)
-            objects[region] = joint - evidence[region][..., None]
+            # Not joint − evidence: far from zero that difference would lose single precision.
+            objects[region] = joint.log_softmax(-1)
         branches = torch.stack(
             [torch.stack([evidence[r] for r in regions]).sum(0) for regions in LAYOUTS.values()], dim=1
         )

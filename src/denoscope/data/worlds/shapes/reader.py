@@ -45,13 +45,19 @@ _STRIPED_BELOW, _PLAIN_ABOVE = 0.86, 0.92
 _STRIPED_MEAN = (1 + STRIPE_DARKNESS) / 2
 """Mean brightness of a striped object over its colour's: no blur changes it."""
 _ROW_RESIDUAL = 0.12
-_AREA_TOLERANCE = 0.25
+_AREA_TOLERANCE = 0.2
 """Relative; the two sizes differ by a factor of two, so readings between them are refused."""
 _OVERLAP = 0.80
 _OVERLAP_MARGIN = 0.025
 """The most alike shapes, circle and square, overlap by 0.82; half-way between them the margin vanishes."""
-_BETWEEN = (("circle", "cross"), ("square", "cross"), ("triangle", "cross"))
-"""Pairs whose middle is close to a third shape, where the margin does not vanish: compared explicitly."""
+_BETWEEN = (
+    ("circle", "cross"),
+    ("square", "cross"),
+    ("triangle", "cross"),
+    ("square", "triangle"),
+    ("circle", "triangle"),
+)
+"""Pairs whose middles are compared explicitly: near a third shape, or aligned unlike either, they keep a margin."""
 _BETWEEN_MARGIN = 0.015
 """A middle that overlaps better by this much is believed; compression alone makes a difference of half of it."""
 _WINDOW = 28
@@ -211,7 +217,8 @@ class _Tones(NamedTuple):
 
 def _read_thing(padded: Floats, mask: Mask, ground: Floats, room: int) -> ReadThing:
     """Read one object; ``padded`` and ``mask`` have ``room`` pixels around the picture."""
-    top, left = _start(np.flatnonzero(mask.any(axis=1))), _start(np.flatnonzero(mask.any(axis=0)))
+    middle_y, middle_x = _middle(np.flatnonzero(mask.any(axis=1))), _middle(np.flatnonzero(mask.any(axis=0)))
+    top, left = int(middle_y) - _WINDOW // 2, int(middle_x) - _WINDOW // 2
     window = slice(top, top + _WINDOW), slice(left, left + _WINDOW)
     contrast, inside = padded[window], mask[window]
     tones = _tones(contrast + ground, inside)
@@ -230,6 +237,8 @@ def _read_thing(padded: Floats, mask: Mask, ground: Floats, room: int) -> ReadTh
     shape, doubt, (shift_x, shift_y) = _match(alpha.astype(np.float32), size)
     if doubt is not None:
         doubts["shape"] = doubt
+    if size_told:
+        middle_y, middle_x = top + _WINDOW / 2 + shift_y, left + _WINDOW / 2 + shift_x
 
     colour = min(COLOURS, key=lambda name: _distance(tones.colour, COLOURS[name]))
     distance = _distance(tones.colour, COLOURS[colour])
@@ -240,15 +249,14 @@ def _read_thing(padded: Floats, mask: Mask, ground: Floats, room: int) -> ReadTh
         shape=None if "shape" in doubts else shape,
         size=None if "size" in doubts else size,
         texture=tones.texture,
-        x=left - room + _WINDOW / 2 + shift_x,
-        y=top - room + _WINDOW / 2 + shift_y,
+        x=middle_x - room,
+        y=middle_y - room,
         reasons=tuple(f"{name}: {doubts[name]}" for name in ATTRIBUTES if name in doubts),
     )
 
 
-def _start(places: NDArray[np.intp]) -> int:
-    """Where the window along one axis begins, so that the places seen are in its middle."""
-    return int(places[0] + places[-1] + 1 - _WINDOW) // 2
+def _middle(places: NDArray[np.intp]) -> float:
+    return float(places[0] + places[-1] + 1) / 2
 
 
 def _tones(window: Floats, inside: Mask) -> _Tones:

@@ -1,5 +1,6 @@
 """One generation, watched from beginning to end."""
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import xarray as xr
-from diffusers import DiffusionPipeline
+from diffusers import DiffusionPipeline, SchedulerMixin
 from numpy.typing import NDArray
 
-from denoscope.observe.errors import ObserveError
-from denoscope.observe.observer import observe, select_words
+from denoscope.observer.errors import ObserveError
+from denoscope.observer.observer import observe, select_words
 from denoscope.pipelines.adapters import adapter_for
 from denoscope.pipelines.decoding import decode_latents
 from denoscope.pipelines.defaults import sampling_defaults
@@ -60,12 +61,16 @@ def plan_generation(
     """Fill in the model's defaults and check everything that can be checked before the first step.
 
     ``size`` is (width, height) in pixels. Raises :class:`ObserveError` in one sentence for an empty prompt, a word that
-    is not in it, a number of steps that the scheduler can't make, or a size that the autoencoder can't.
+    is not in it, a number of steps that the scheduler can't make, or a size that the autoencoder can't;
+    :class:`ModelError` for a pipeline that is not supported.
     """
+    adapter = adapter_for(pipe)
     if not prompt.strip():
         raise ObserveError("the prompt is empty: say what the picture should show")
+    for name, text in (("prompt", prompt), ("negative prompt", negative_prompt)):
+        if not _is_unicode(text):
+            raise ObserveError(f"the {name} is not valid Unicode: give it as UTF-8")
     defaults = sampling_defaults(pipe)
-    adapter = adapter_for(pipe)
     select_words(adapter.prompt_tokens(pipe, adapter.tokenize(pipe, prompt)), words)
     count = defaults.num_inference_steps if steps is None else steps
     _check_steps(pipe, count)
@@ -82,20 +87,34 @@ def plan_generation(
     return Generation(prompt, negative_prompt, seed, count, scale, width, height)
 
 
+def _is_unicode(text: str) -> bool:
+    """Bytes of a command line that are no UTF-8 arrive as lone surrogates, which no tokenizer takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _check_steps(pipe: DiffusionPipeline, count: int) -> None:
     """Some schedulers make another number of steps than asked, or steps that don't exist."""
     scheduler = pipe.scheduler
     most = int(scheduler.config.num_train_timesteps)
     if not 1 <= count <= most:
         raise ObserveError(f"{count} steps are not possible: this scheduler makes 1 to {most}")
-    scheduler.set_timesteps(count)
-    made = scheduler.timesteps
-    spaced = getattr(scheduler.config, "timestep_spacing", None)
-    if spaced == "trailing" and (len(made) != count or float(made[-1]) < 0):
-        raise ObserveError(
-            f"{type(scheduler).__name__} with trailing spacing makes {len(made)} steps ending at {int(made[-1])} when "
-            f"asked for {count}: take {count - 1} or {count + 1}"
-        )
+    if not _makes(scheduler, count):
+        others = sorted(set(range(1, most + 1)) - {count}, key=lambda other: abs(other - count))
+        near = next((f": take {other}" for other in others if _makes(scheduler, other)), "")
+        raise ObserveError(f"{type(scheduler).__name__} can't make {count} steps as it is configured{near}")
+
+
+def _makes(scheduler: SchedulerMixin, count: int) -> bool:
+    """Whether a scheduler makes that many steps, all of them at noise that the model was trained on."""
+    scheduler = copy.deepcopy(scheduler)  # The pipeline stays as it is.
+    try:
+        scheduler.set_timesteps(count)
+    except (ValueError, IndexError, RuntimeError):
+        return False
+    # Trailing spacing goes down by a float and may go one step too far; leading spacing with an offset starts too high.
+    first, last = float(scheduler.timesteps.max()), float(scheduler.timesteps.min())
+    is_flow = getattr(scheduler.config, "prediction_type", "") == "flow_prediction"
+    return last >= 0 and (is_flow or first < scheduler.config.num_train_timesteps)
 
 
 def trace_generation(
@@ -110,7 +129,7 @@ def trace_generation(
     the index of each finished step.
     """
     adapter = adapter_for(pipe)
-    warnings = []
+    warnings: list[str] = []
     ids = adapter.tokenize(pipe, generation.prompt)
     whole = pipe.tokenizer(generation.prompt)["input_ids"]
     if len(whole) > len(ids):
@@ -135,7 +154,11 @@ def trace_generation(
             callback_on_step_end=after_step,
         )
     generated = time.perf_counter()
-    picture = np.rint(output.images[0] * 255).astype(np.uint8)
+    if not np.isfinite(output.images).all():
+        warnings.append("the picture holds values that are not finite: the model overflowed, try float32")
+    if any(getattr(output, "nsfw_content_detected", None) or ()):
+        warnings.append("the model's safety checker blacked the picture out")
+    picture = np.rint(np.nan_to_num(output.images[0]) * 255).astype(np.uint8)
     trace = watch.trace
     x0_pictures = decode_latents(pipe, torch.from_numpy(trace.x0.values))
     trace.attrs.update(
@@ -143,7 +166,5 @@ def trace_generation(
         negative_prompt=generation.negative_prompt,
         guidance_scale=generation.guidance_scale,
     )
-    if not np.isfinite(output.images).all():
-        warnings.append("the picture holds values that are not finite: the model overflowed, try float32")
     seconds = {"generate": generated - started, "decode": time.perf_counter() - generated}
     return Traced(generation, trace, picture, x0_pictures, seconds, tuple(warnings))

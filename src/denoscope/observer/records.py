@@ -1,5 +1,6 @@
 """What the observer has seen, and how it becomes a labelled dataset."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
@@ -9,7 +10,6 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from denoscope.pipelines.adapters.base import TokenKind, Word
 
@@ -45,9 +45,8 @@ class Tally:
     def add(self, record: StepRecord) -> None:
         """Take in one step."""
         self.levels.append((record.timestep, record.sigma, record.logsnr))
-        if self.keep_steps or not self.steps:
-            self.steps.append(record)
         if self.keep_steps:
+            self.steps.append(record)
             return
         for name, value in _tensors(record).items():
             total, count = self._summed.get(name, (torch.zeros_like(value), 0))
@@ -74,15 +73,18 @@ def _tensors(record: StepRecord) -> dict[str, Tensor]:
 
 
 def to_dataset(
-    tally: Tally, words: Sequence[Word], layers: Sequence[str], attrs: Mapping[str, str | float]
+    tally: Tally,
+    words: Sequence[Word],
+    layers: Sequence[str],
+    size: tuple[int, int],
+    attrs: Mapping[str, str | float],
 ) -> xr.Dataset:
-    """The records as a dataset with named axes.
+    """The records as a dataset with named axes; ``size`` is the latent's height and width.
 
     Maps of coarser layers are repeated to the latent's grid (each location's probability is kept, nothing is smoothed).
     With one picture there is no ``sample`` axis; without the step axis there is no ``step``.
     """
     records = tally.steps if tally.keep_steps else [tally.mean()]
-    size = _grid(records)
     variables: dict[str, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
     if any(record.attention for record in records):
         first = next(record for record in records if record.attention)
@@ -117,17 +119,13 @@ def to_dataset(
     return dataset.squeeze(drop)
 
 
-def _grid(records: Sequence[StepRecord]) -> tuple[int, int]:
-    for record in records:
-        for value in (record.x0, record.guidance, *record.attention.values()):
-            if value is not None:
-                # The first layer of a U-Net works at the latent's own size.
-                return int(value.shape[-2]), int(value.shape[-1])
-    return 0, 0
-
-
 def _grow(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    return maps if maps.shape[-2:] == size else functional.interpolate(maps, size=size, mode="nearest")
+    # Levels halve, rounding up, so place i of the latent belongs to place i // 2^k of level k. Interpolation to an odd
+    # size would shift places against each other.
+    for axis, wanted in ((-2, size[0]), (-1, size[1])):
+        times = 1 << (math.ceil(wanted / maps.shape[axis]) - 1).bit_length()
+        maps = maps.repeat_interleave(times, axis).narrow(axis, 0, wanted)
+    return maps
 
 
 def _stack(values: Sequence[Tensor], axis: int) -> NDArray[np.float32]:

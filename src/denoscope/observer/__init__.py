@@ -1,8 +1,8 @@
 """The observer: watches one pipeline call and streams what it sees into labelled arrays."""
 
-from denoscope.observe.errors import ObserveError
-from denoscope.observe.observer import Observer, observe, select_words
-from denoscope.observe.tracing import Generation, Traced, plan_generation, trace_generation
+from denoscope.observer.errors import ObserveError
+from denoscope.observer.observer import Observer, observe, select_words
+from denoscope.observer.tracing import Generation, Traced, plan_generation, trace_generation
 
 __all__ = [
     "Generation",
