@@ -1,5 +1,6 @@
 """Tiny real pipelines with random weights, shared by the tests of several rooms."""
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,14 +86,20 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def pipe(tiny_folder: Path) -> "StableDiffusionPipeline":
-    """A tiny pipeline of the test's own."""
+@pytest.fixture(scope="session")
+def loaded_pipe(tiny_folder: Path) -> "StableDiffusionPipeline":
+    """The tiny pipeline, loaded once; tests take copies of it."""
     import denoscope
 
     loaded = denoscope.load(tiny_folder, "cpu")
     loaded.set_progress_bar_config(disable=True)
     return loaded
+
+
+@pytest.fixture
+def pipe(loaded_pipe: "StableDiffusionPipeline") -> "StableDiffusionPipeline":
+    """A tiny pipeline of the test's own."""
+    return copy.deepcopy(loaded_pipe)
 
 
 @pytest.fixture(scope="session")

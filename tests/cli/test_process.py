@@ -58,5 +58,5 @@ def test_ctrl_c_ends_with_a_sentence_and_no_folder(tmp_path: Path, tiny_folder: 
     finally:
         process.kill()
     assert (process.returncode, out) == (130, "")
-    assert err.strip() == "denoscope: stopped; nothing was left half-written"
+    assert err == "denoscope: stopped; nothing was left half-written\n"
     assert list(tmp_path.iterdir()) == []

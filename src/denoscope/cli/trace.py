@@ -99,7 +99,8 @@ def trace(
             size=picture_size,
             words=watched,
         )
-        with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as progress:
             bar = progress.add_task("drawing", total=plan.num_inference_steps)
             traced = trace_generation(pipe, plan, watched, lambda step: progress.update(bar, completed=step + 1))
         Image.fromarray(traced.picture).save(run.images / "final.png")

@@ -89,7 +89,8 @@ def _check_source(model: str | Path) -> str:
         path = Path(model).expanduser()
         is_folder, exists = bool(name) and path.is_dir(), path.exists()
     except (OSError, RuntimeError, ValueError) as error:
-        raise ModelError(f"the model {name!r} can't be looked up: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"the model {name!r} can't be looked up: {reason}") from error
     if is_folder:
         index = path / "model_index.json"
         if not index.is_file():

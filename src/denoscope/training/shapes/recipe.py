@@ -44,7 +44,7 @@ class ShapesRecipe:
     )
     decoder: TrainerConfig = field(
         default_factory=lambda: TrainerConfig(
-            steps=2000, learning_rate=2e-3, warmup=100, ema_decay=0.998, checkpoint_every=250, seed=3
+            steps=1600, learning_rate=2e-3, warmup=100, ema_decay=0.998, checkpoint_every=250, seed=3
         )
     )
     text: TrainerConfig = field(
@@ -54,13 +54,13 @@ class ShapesRecipe:
     )
     denoiser: TrainerConfig = field(
         default_factory=lambda: TrainerConfig(
-            steps=9000, learning_rate=1e-3, warmup=200, ema_decay=0.999, checkpoint_every=250, seed=2
+            steps=5600, learning_rate=1e-3, warmup=200, ema_decay=0.999, checkpoint_every=250, seed=2
         )
     )
     channels: tuple[int, ...] = (96, 128)
     batch_size: int = 64
     target: Target = "posterior"
-    guidance_scale: float = 2.0
+    guidance_scale: float = 2.5
     num_inference_steps: int = 25
 
 
