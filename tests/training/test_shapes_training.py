@@ -73,7 +73,7 @@ def test_noise_levels_are_drawn_as_weighted_and_cover_both_ends() -> None:
     share = torch.bincount(drawn, minlength=1000) / 200_000
     assert float((share - weights).abs().max()) < 2e-4
     logsnr = levels.logsnr[drawn]
-    assert float((logsnr < -6).float().mean()) > 0.15  # a cosine schedule alone has 3 % there
+    assert float((logsnr < -6).float().mean()) > 0.1  # a cosine schedule alone has 3 % there
     assert float(logsnr.min()) < -12
     assert float(logsnr.max()) > 9
 

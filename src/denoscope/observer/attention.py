@@ -27,8 +27,9 @@ def column_mass(
     ``B · heads · 2048 · T`` floats at most, whatever N is.
 
     >>> q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8)
-    >>> column_mass(q, k, torch.ones(3, 1)).squeeze()
-    tensor([1.0000, 1.0000, 1.0000, 1.0000])
+    >>> mass = column_mass(q, k, torch.eye(3))
+    >>> mass.shape, bool(torch.allclose(mass.sum(-1), torch.ones(1, 4)))
+    (torch.Size([1, 4, 3]), True)
     """
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     keys = key.float().transpose(-1, -2)
