@@ -49,7 +49,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except OSError as error:
-        _stop(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error), 1)
+        reason = ": ".join(str(part) for part in (error.strerror, error.filename) if part) or str(error)
+        _stop(f"a file can't be read or written: {reason}", 1)
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:
