@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/denoscope trace "a red circle above a blue square"
 
 test: install
-	$(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff format --check .
