@@ -1,8 +1,7 @@
 """``denoscope train shapes``: the embedded model from nothing, in stages that resume.
 
 Autoencoder, text encoder, the decoder once more, then the denoiser in the latent space of the first and with the words
-of the second.
-The trained parts are rounded to float16 before the next stage sees them, because that is how they are shipped.
+of the second. The trained parts are rounded to float16 before the next stage sees them, because that is how they are shipped.
 """
 
 import json
@@ -35,7 +34,7 @@ StageReport = Callable[[str, int, int, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ShapesRecipe:
-    """How long and how each part is trained; the defaults are those of the embedded model."""
+    """How long and how each part is trained; the defaults are those with which the embedded model ended."""
 
     autoencoder: TrainerConfig = field(
         default_factory=lambda: TrainerConfig(
@@ -89,7 +88,7 @@ def new_denoiser(channels: tuple[int, ...]) -> UNet2DCondition:
 def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageReport | None = None) -> Path:
     """Train every part and write ``out/model``, a ``StableDiffusionPipeline`` folder in float16; returns its path.
 
-    State is kept in ``out/checkpoints``; a run that finds it there goes on from it. Two CPU cores take about three
+    State is kept in ``out/checkpoints``; a run that finds it there goes on from it. Two CPU cores take about two
     hours. Raises :class:`TrainingError` when a loss is not finite and :class:`CheckpointError` for a damaged file.
     """
     recipe = recipe or ShapesRecipe()
