@@ -59,9 +59,7 @@ def main(
     for row in rows:
         table.add_row(str(row["attribute"]), str(row["pair"]), f"{row['least']:.3f}", f"{row['median']:.2f}")
     Console().print(table)
-    print(
-        f"encoder's own latents of {n} two-object scenes differ from the put-together ones by {relative:.3f} (relative RMS)"
-    )
+    print(f"{n} two-object scenes: the encoder's own latents differ from put-together ones by {relative:.3f} (RMS)")
 
 
 if __name__ == "__main__":

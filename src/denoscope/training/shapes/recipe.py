@@ -1,7 +1,7 @@
 """``denoscope train shapes``: the embedded model from nothing, in stages that resume.
 
 Autoencoder, text encoder, the decoder once more, then the denoiser in the latent space of the first and with the words
-of the second. The trained parts are rounded to float16 before the next stage sees them, because that is how they are shipped.
+of the second. The trained parts are rounded to float16 before the next stage sees them, as they are shipped so.
 """
 
 import json
