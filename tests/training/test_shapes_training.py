@@ -13,9 +13,18 @@ from transformers import CLIPTextModel, CLIPTokenizer
 import denoscope
 from denoscope.data.worlds.shapes import parse, render, sample_scene
 from denoscope.data.worlds.shapes.exact import ExactShapes
+from denoscope.data.worlds.shapes.scenes import ATTRIBUTES
 from denoscope.data.worlds.shapes.tokens import new_tokenizer, tokenize
 from denoscope.schedules import NoiseSchedule
-from denoscope.training.shapes.autoencoder import halves, join
+from denoscope.training.shapes.autoencoder import (
+    fix_latents,
+    halves,
+    join,
+    new_autoencoder,
+    standardise,
+    to_tensor,
+    twin,
+)
 from denoscope.training.shapes.denoiser import DenoiserTask, NoiseLevels, held_out, sample_captioned
 from denoscope.training.shapes.recipe import ShapesRecipe, train_shapes
 from denoscope.training.shapes.text import CaptionQuestions, caption_loss, new_text_encoder
@@ -52,6 +61,38 @@ def test_joined_halves_of_the_picture_are_the_picture() -> None:
         first, second = (torch.from_numpy(render(part)).permute(2, 0, 1)[None] for part in halves(scene))
         joined = join(first, second, layout == "vertical")
         assert torch.equal(joined[0], torch.from_numpy(render(scene)).permute(2, 0, 1))
+
+
+def test_a_twin_differs_in_one_attribute_of_each_object() -> None:
+    rng = np.random.default_rng(1)
+    seen = set()
+    for _ in range(100):
+        scene = sample_scene(rng)
+        for one, other in zip(scene.things, twin(scene, rng).things, strict=True):
+            differing = [name for name in ATTRIBUTES if one.value(name) != other.value(name)]
+            assert len(differing) == 1
+            assert (one.x, one.y) == (other.x, other.y)
+            seen.add(differing[0])
+    assert seen == set(ATTRIBUTES)
+
+
+def test_fixed_latents_have_unit_variance_and_one_small_noise_level() -> None:
+    torch.manual_seed(3)
+    autoencoder = new_autoencoder().eval()
+    pictures = to_tensor([render(sample_scene(np.random.default_rng(i), "one")) for i in range(8)])
+    with torch.no_grad():
+        before = autoencoder.encode(pictures).latent_dist.mean
+        fix_latents(autoencoder, std=0.1)
+        after = autoencoder.encode(pictures).latent_dist
+    assert float(after.std.min()) == pytest.approx(0.1, abs=1e-6)
+    assert float(after.std.max()) == pytest.approx(0.1, abs=1e-6)
+    # Up to the constants found on the world's scenes, the means are the old ones.
+    assert torch.allclose(standardise(after.mean), standardise(before), atol=1e-2)
+    rng = np.random.default_rng(9)
+    scenes = [sample_scene(rng, "one") for _ in range(64)]
+    with torch.no_grad():
+        latents = autoencoder.encode(to_tensor([render(scene) for scene in scenes])).latent_dist.mean
+    assert float(latents.square().mean()) == pytest.approx(1, rel=0.25)
 
 
 def test_a_tenth_of_the_captions_is_held_out_and_the_rest_is_trained_on() -> None:
@@ -153,10 +194,11 @@ def test_a_tiny_recipe_makes_a_pipeline_that_loads_and_draws(tmp_path: Path, mon
 
     monkeypatch.setattr(module, "latent_world", small_latents)
     short = TrainerConfig(steps=2, warmup=1, checkpoint_every=1)
-    recipe = ShapesRecipe(autoencoder=short, text=short, denoiser=short, channels=(32, 32), batch_size=4)
+    recipe = ShapesRecipe(short, short, short, channels=(32, 32), batch_size=4)
+    names = ("autoencoder", "text encoder", "denoiser")
     stages: list[tuple[str, int]] = []
     folder = train_shapes(tmp_path, recipe, lambda stage, step, total, loss: stages.append((stage, step)))
-    assert stages == [(stage, step) for stage in ("autoencoder", "text encoder", "denoiser") for step in (0, 1)]
+    assert stages == [(name, step) for name in names for step in (0, 1)]
     pipe = denoscope.load(folder, "cpu")
     pipe.set_progress_bar_config(disable=True)
     picture = pipe("a red circle", num_inference_steps=2, output_type="np").images[0]

@@ -47,7 +47,7 @@ class NoiseLevels:
     """
 
     logsnr: Tensor
-    focus: tuple[float, float] = (-10.0, 7.0)
+    focus: tuple[float, float] = (-10.0, 3.0)
 
     def weights(self) -> Tensor:
         """Probability of each timestep: ``(T,)``."""
@@ -64,15 +64,6 @@ class NoiseLevels:
         return torch.searchsorted(edges / edges[-1], place.double())[order].clamp(max=len(edges) - 1)
 
 
-def shapes_weight(logsnr: Tensor) -> Tensor:
-    """The weight of the v-error: sigmoid(5 − logsnr).
-
-    In the embedded model's latents the closest pairs (the two textures of red, a small circle and a small square) part
-    at logsnr 4 to 6 only, so the usual bias of 2 would leave them unlearned.
-    """
-    return sigmoid_weight(logsnr, bias=5.0)
-
-
 @dataclass(frozen=True)
 class DenoiserTask:
     """Everything the denoiser's loss needs besides the network."""
@@ -84,7 +75,7 @@ class DenoiserTask:
     target: Target = "posterior"
     batch_size: int = 128
     caption_dropout: float = 0.1
-    weighting: Callable[[Tensor], Tensor] = shapes_weight
+    weighting: Callable[[Tensor], Tensor] = sigmoid_weight
 
     def loss(self, network: nn.Module, generator: torch.Generator) -> Tensor:
         """Weighted mean squared error of the v-prediction on a fresh batch."""
