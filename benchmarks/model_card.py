@@ -9,7 +9,6 @@ python -m benchmarks.model_card measured
 """
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -134,7 +133,8 @@ def fill(card: str, tables: dict[str, str]) -> str:
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if start not in card or end not in card:
             raise ValueError(f"the card has no place {start}…{end}")
-        card = re.sub(f"{start}.*?{end}", lambda _, t=table, s=start, e=end: f"{s}\n\n{t}\n\n{e}", card, flags=re.S)
+        before, rest = card.split(start, 1)
+        card = f"{before}{start}\n\n{table}\n\n{end}{rest.split(end, 1)[1]}"
     return card
 
 
