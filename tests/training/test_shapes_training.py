@@ -194,8 +194,8 @@ def test_a_tiny_recipe_makes_a_pipeline_that_loads_and_draws(tmp_path: Path, mon
 
     monkeypatch.setattr(module, "latent_world", small_latents)
     short = TrainerConfig(steps=2, warmup=1, checkpoint_every=1)
-    recipe = ShapesRecipe(short, short, short, channels=(32, 32), batch_size=4)
-    names = ("autoencoder", "text encoder", "denoiser")
+    recipe = ShapesRecipe(short, short, short, short, channels=(32, 32), batch_size=4)
+    names = ("autoencoder", "text encoder", "denoiser", "refinement")
     stages: list[tuple[str, int]] = []
     folder = train_shapes(tmp_path, recipe, lambda stage, step, total, loss: stages.append((stage, step)))
     assert stages == [(name, step) for name in names for step in (0, 1)]
@@ -205,4 +205,4 @@ def test_a_tiny_recipe_makes_a_pipeline_that_loads_and_draws(tmp_path: Path, mon
     assert picture.shape == (64, 64, 3)
     assert np.isfinite(picture).all()
     train_shapes(tmp_path, recipe, lambda stage, step, total, loss: stages.append((stage, step)))
-    assert len(stages) == 6  # everything was found done
+    assert len(stages) == 8  # everything was found done

@@ -19,6 +19,9 @@ def _group() -> None:
 def shapes(
     out: Annotated[Path, typer.Option(help="Folder for checkpoints and the model; a run found there is resumed.")],
     steps: Annotated[int | None, typer.Option(min=1, help="Denoiser steps [default: the recipe's].")] = None,
+    refinement_steps: Annotated[
+        int | None, typer.Option(min=0, help="Steps of its second training [default: the recipe's].")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2,
 ) -> None:
     """Train the embedded model 'shapes': autoencoder, text encoder, denoiser."""
@@ -34,6 +37,8 @@ def shapes(
     recipe = ShapesRecipe()
     if steps is not None:
         recipe = replace(recipe, denoiser=replace(recipe.denoiser, steps=steps))
+    if refinement_steps is not None:
+        recipe = replace(recipe, refinement=replace(recipe.refinement, steps=refinement_steps))
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("loss {task.fields[loss]:.5f}"), console=Console(stderr=True)) as progress:
         bars = {}
