@@ -7,6 +7,7 @@ The floor is the mean squared error of the exact denoiser E[x₀ | z, caption]; 
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,8 @@ from denoscope.schedules import convert_prediction, logsnr_of
 from denoscope.training.shapes.denoiser import sample_captioned
 from denoscope.training.shapes.latents import latent_world
 
-LEVELS = (-12.0, -8.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 1.0, 4.0)
+LEVELS = (-12.0, -9.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0)
+"""Where something is undecided. Above, the exact denoiser knows the scene and its floor is zero to all digits."""
 
 
 @torch.no_grad()
@@ -53,7 +55,8 @@ def measure(model: str, n: int, seed: int, cache: Path | None, batch: int = 64) 
             errors = (x0 - clean[part], best - clean[part], x0 - best)
             sums += torch.stack([error.double().square().sum() for error in errors])
         network, floor, gap = (sums / clean.numel()).tolist()
-        row = {"logsnr": float(logsnr), "network": network, "floor": floor, "ratio": network / floor, "gap": gap}
+        ratio = network / floor if floor > 0 else math.inf
+        row = {"logsnr": float(logsnr), "network": network, "floor": floor, "ratio": ratio, "gap": gap}
         # In units of the v-prediction that the network makes: an x₀ error is σ times a v error.
         rows.append(row | {"gap_v": gap / sigma**2})
     return rows

@@ -129,6 +129,7 @@ MANIFEST: dict[str, Json] = {
         "name": "shapes",
         "source": "embedded",
         "pipeline": "StableDiffusionPipeline",
+        "scheduler": "DDPMScheduler",
         "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     },
     "seed": 7,

@@ -17,7 +17,7 @@ from report_samples import LAYERS, MANIFEST, PROMPT, WORDS, make_images, make_tr
 
 from denoscope.reports import ReportError, ReportImages, render_report, write_report
 from denoscope.reports.arrays import coarsen, pack_maps, quantise
-from denoscope.reports.data import safe_json
+from denoscope.reports.data import first_choice, safe_json
 from denoscope.reports.facts import facts
 from denoscope.reports.prompt import split_prompt
 
@@ -86,7 +86,15 @@ def test_the_page_has_its_parts(html: str) -> None:
     assert PROMPT in page.text
     words = [attributes for tag, attributes in page.elements if tag == "button" and attributes.get("class") == "word"]
     assert [WORDS[int(str(word["data-word"]))] for word in words] == WORDS
-    for wanted in ("shapes", "9f86d081884c", "torch 2.13.0", "sample 6.42 s", "float32", "2026-12-01 15:30:12 UTC"):
+    for wanted in (
+        "shapes",
+        "DDPMScheduler",
+        "9f86d081884c",
+        "torch 2.13.0",
+        "sample 6.42 s",
+        "float32",
+        "2026-12-01 15:30:12 UTC",
+    ):
         assert wanted in page.text
     for claim in ("Attention mass is not information", "effort of guidance, not information"):
         assert claim in page.text
@@ -165,6 +173,19 @@ def test_maps_and_numbers_of_the_page_are_those_of_the_trace(tmp_path: Path) -> 
     np.testing.assert_allclose(arrays["word_stats"][:, 1:, :, 0], by_layer.mean((-2, -1)), rtol=1e-5)
     np.testing.assert_allclose(arrays["word_stats"][:, 0, :, 1], mean.max((-2, -1)), rtol=1e-6)
     np.testing.assert_allclose(arrays["guidance_stats"][:, 0], trace["guidance"].values.sum((1, 2)), rtol=1e-5)
+
+
+def test_articles_stand_back() -> None:
+    words = ["a", "circle", "a#2", "square"]
+    trace = make_trace("a circle above a square", words)
+    attention = trace["attention"].copy()
+    y, x = np.mgrid[0:16, 0:16]
+    width = {"a": 1.0, "circle": 4.0, "a#2": 2.0, "square": 3.0}
+    for word in words:  # the article's map is the most gathered
+        attention.loc[{"word": word}] = np.exp(-((y - 8) ** 2 + (x - 8) ** 2) / width[word] ** 2)
+    assert first_choice(trace.assign(attention=attention)) == words.index("square")
+    only = trace.assign(attention=attention).sel(word=["a", "a#2"])
+    assert first_choice(only) == 0
 
 
 def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def trace(
                 name=model,
                 source=str(getattr(pipe, "name_or_path", "") or model),
                 pipeline=type(pipe).__name__,
+                scheduler=type(pipe.scheduler).__name__,
                 sha256=model_sha256(pipe),
             ),
             seed=seed,

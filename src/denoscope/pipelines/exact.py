@@ -115,7 +115,7 @@ def exact_shapes_pipeline(dtype: torch.dtype = torch.float32) -> StableDiffusion
 
 
 def shapes_scheduler() -> DDIMScheduler:
-    """The scheduler of the shapes models: DDIM on the cosine schedule, v-prediction, trailing steps.
+    """The scheduler of the exact model: DDIM on the cosine schedule, v-prediction, trailing steps.
 
     ᾱ falls to 2.4e-9, a logsnr of −19.8: the first step starts from what is pure noise for any practical purpose.
     """

@@ -94,11 +94,15 @@ def word_statistics(trace: xr.Dataset) -> Floats:
 
 
 def first_choice(trace: xr.Dataset) -> int | None:
-    """The word to show first: the one whose map is most gathered, so that there is something to see."""
+    """The word to show first: the one whose map is most gathered, so that there is something to see.
+
+    Words of one or two letters stand back: articles often gather attention, but nobody asks about them first.
+    """
     if not has_words(trace):
         return None
-    gathered = summaries.spread(summaries.word_maps(trace)).mean("step").fillna(1.0)
-    return int(gathered.argmin("word"))
+    gathered = summaries.spread(summaries.word_maps(trace)).mean("step").fillna(1.0).values
+    short = np.array([len(str(word).split("#")[0]) < 3 for word in trace["word"].values])
+    return int(np.lexsort((gathered, short))[0])
 
 
 def safe_json(document: Json) -> str:

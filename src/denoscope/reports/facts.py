@@ -23,7 +23,7 @@ def facts(trace: xr.Dataset, manifest: Manifest) -> list[tuple[str, str]]:
         ("Seed", manifest.get("seed")),
         ("Steps", int(trace.sizes["step"])),
         ("Guidance scale", guidance_scale(trace)),
-        ("Scheduler", arguments.get("scheduler")),
+        ("Scheduler", model.get("scheduler")),
         (
             "Device",
             " · ".join(str(manifest[key]) for key in ("device", "dtype") if manifest.get(key)) or None,

@@ -28,8 +28,8 @@ def hash_file(path: Path) -> str:
 class ModelRecord(BaseModel):
     """Which model ran.
 
-    ``source`` is where it was loaded from (a folder or a hub name), ``pipeline`` its diffusers class, and
-    ``sha256`` the digest of its weights, ``None`` where it has no weights (the exact denoiser).
+    ``source`` is where it was loaded from (a folder or a hub name), ``pipeline`` and ``scheduler`` its diffusers
+    classes, and ``sha256`` the digest of its weights, ``None`` where it has no weights (the exact denoiser).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +37,7 @@ class ModelRecord(BaseModel):
     name: str
     source: str
     pipeline: str
+    scheduler: str | None = None
     sha256: Sha256 | None = None
 
 

@@ -1,19 +1,20 @@
 """The tokenizer of the shapes world: CLIP's kind, with the world's words as single tokens."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Final
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import CLIPTokenizer
 
-from denoscope.data.worlds.shapes.captions import GENERIC_NOUN, PLACES, RELATIONS, SYNONYMS
-from denoscope.data.worlds.shapes.scenes import VALUES
-
 BOS, EOS = "<|startoftext|>", "<|endoftext|>"
 MAX_TOKENS = 32
-_SPLIT_WORDS = ("crimson", "emerald", "turquoise")
-"""Adjectives kept out of the tokenizer's training, so that some words are several tokens, as in large models."""
+MERGES: Final = Path(__file__).parent / "merges.txt"
+"""Pairs in the order in which they are joined, one a line, as byte-pair encoding learns them from the world's words.
+
+They are kept in a file because learning them anew breaks ties by chance, and a model knows its words by number. Three
+adjectives (crimson, emerald, turquoise) were kept out, so that some words are several tokens, as in large models.
+"""
 
 
 def new_tokenizer() -> CLIPTokenizer:
@@ -23,25 +24,8 @@ def new_tokenizer() -> CLIPTokenizer:
     >>> tokens.tokenize("a red circle")
     ['a</w>', 'red</w>', 'circle</w>']
     """
-    words = {word for phrase in [*PLACES, *RELATIONS, *SYNONYMS] for word in phrase.split()}
-    words |= {value for values in VALUES.values() for value in values} | {"a", "an", GENERIC_NOUN}
-    corpus = [word for word in sorted(words) if word not in _SPLIT_WORDS for _ in range(100)]
-    tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    merges = MERGES.read_text("utf-8").splitlines()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=4000,
-        min_frequency=50,
-        end_of_word_suffix="</w>",
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(corpus, trainer)
-    with TemporaryDirectory() as folder:
-        _, merges_file = tokenizer.model.save(folder)
-        merges = [line for line in Path(merges_file).read_text("utf-8").splitlines() if not line.startswith("#")]
     symbols = [*alphabet, *(f"{letter}</w>" for letter in alphabet)]
     symbols += ["".join(merge.split(" ")) for merge in merges]
     vocabulary = {symbol: index for index, symbol in enumerate(dict.fromkeys([*symbols, BOS, EOS]))}
