@@ -13,6 +13,7 @@ FLOORS = {
     "schedules": 0,
     "data": 1,
     "pipelines": 1,
+    "sampling": 1,
     "observer": 2,
     "training": 2,
     "reports": 4,
