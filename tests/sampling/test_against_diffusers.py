@@ -10,10 +10,9 @@ from torch import Tensor
 
 from denoscope.sampling import Grid, Solver, sample
 from denoscope.sampling.denoisers import discrete
-from denoscope.sampling.levels import Family
 from denoscope.sampling.solvers import adams, ddim, ddpm, dpm2, dpmpp_2m, heun, plms, unipc
 from denoscope.sampling.spacing import spaced_timesteps
-from denoscope.schedules import NoiseSchedule
+from denoscope.schedules import Family, NoiseSchedule
 
 LINEAR = NoiseSchedule.linear()
 CONFIG: dict[str, bool | int | float | str] = {

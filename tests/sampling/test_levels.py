@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from denoscope.sampling import Grid, Level
-from denoscope.sampling.levels import Family
-from denoscope.schedules import NoiseSchedule
+from denoscope.schedules import Family, NoiseSchedule
 
 FAMILIES: tuple[Family, ...] = ("vp", "flow", "ve")
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from denoscope.sampling import Grid, Level, Solver, sample
-from denoscope.sampling.levels import Family
 from denoscope.sampling.solvers import (
     adams,
     ddim,
@@ -22,7 +21,7 @@ from denoscope.sampling.solvers import (
     with_langevin,
 )
 from denoscope.sampling.spacing import karras_ratios, spaced_timesteps
-from denoscope.schedules import NoiseSchedule
+from denoscope.schedules import Family, NoiseSchedule
 
 MEAN, STD = 0.3, 0.5
 

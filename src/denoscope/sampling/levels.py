@@ -12,10 +12,7 @@ from typing import Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from denoscope.schedules import NoiseSchedule
-
-Family = Literal["vp", "ve", "flow"]
-"""How α and σ belong together: α² + σ² = 1, α = 1, or α + σ = 1."""
+from denoscope.schedules import Family, NoiseSchedule
 
 
 class Level(NamedTuple):

@@ -107,6 +107,31 @@ class NoiseSchedule:
         return cls.from_betas(torch.tensor(betas, dtype=torch.float64), config)
 
     @classmethod
+    def cosine_floored(cls, steps: int = 1000) -> Self:
+        """The cosine schedule with betas clipped to [1e-4, 0.9999], as many a tutorial has it.
+
+        The floor lifts the first ten betas or so, and with them the noise that is left at the clean end.
+
+        >>> round(float(NoiseSchedule.cosine_floored().betas[0]), 9)
+        0.0001
+        """
+        return cls.from_betas(cls.cosine(steps, max_beta=1.0).betas.clamp(1e-4, 0.9999))
+
+    @classmethod
+    def from_sigmas(cls, sigmas: Tensor) -> Self:
+        """From noise relative to signal, √((1−ᾱ)/ᾱ) ``(T,)``, rising: what diffusers and k-diffusion call sigmas.
+
+        Raises :class:`ValueError` when they do not rise strictly from above zero.
+
+        >>> NoiseSchedule.from_sigmas(torch.tensor([1.0, 3.0])).alphas_cumprod.tolist()
+        [0.5, 0.1]
+        """
+        table = sigmas.to(torch.float64)
+        if not bool((table > 0).all()) or not bool((table.diff() > 0).all()):
+            raise ValueError("sigmas must rise strictly, from above zero")
+        return cls(1 / (1 + table**2))
+
+    @classmethod
     def linear(cls, steps: int = 1000, beta_start: float = 1e-4, beta_end: float = 0.02) -> Self:
         """Betas at equal distances (Ho et al. 2020).
 
