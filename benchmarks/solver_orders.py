@@ -68,7 +68,7 @@ def main(
     if as_json:
         print(json.dumps({"family": family, "steps": STEPS, "errors": errors, "orders": orders}))
         return
-    table = Table("solver", "evaluations a step", *(f"N = {n}" for n in STEPS), "order", "in theory")
+    table = Table("solver", "calls", *(f"N = {n}" for n in STEPS), "order", "in theory")
     for name, (_, order, evaluations) in SOLVERS.items():
         told = [f"{value:.1e}" for value in errors[name]]
         table.add_row(name, str(evaluations), *told, f"{orders[name]:.2f}", str(order))

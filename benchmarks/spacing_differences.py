@@ -6,6 +6,7 @@ python -m benchmarks.spacing_differences --json
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Annotated, Protocol
 
 import diffusers
@@ -45,7 +46,7 @@ def faults(timesteps: Sequence[float], steps: int) -> Iterator[str]:
     """
     if len(timesteps) != steps:
         yield "another number of steps"
-    falls = [a - b for a, b in zip(timesteps, timesteps[1:], strict=False)]
+    falls = [a - b for a, b in pairwise(timesteps)]
     if any(fall == 0 for fall in falls):
         yield "repeats a timestep"
     if any(fall < 0 for fall in falls):

@@ -20,21 +20,17 @@ from denoscope.schedules import NoiseSchedule
 T = 1000
 
 
-def half_up(number: Fraction) -> int:
-    return int((number + Fraction(1, 2)).__floor__())
-
-
 def expected(steps: int, spacing: Spacing) -> list[int]:
     """The same rules in rational numbers, one timestep at a time."""
     match spacing:
         case "leading":
             return [k * (T // steps) for k in reversed(range(steps))]
         case "trailing":
-            return [half_up(Fraction(T * k, steps)) - 1 for k in range(steps, 0, -1)]
+            return [round(Fraction(T * k, steps)) - 1 for k in range(steps, 0, -1)]
         case "linspace":
             if steps == 1:
                 return [T - 1]
-            return [half_up(Fraction((T - 1) * k, steps - 1)) for k in reversed(range(steps))]
+            return [round(Fraction((T - 1) * k, steps - 1)) for k in reversed(range(steps))]
 
 
 @pytest.mark.parametrize("spacing", ["leading", "linspace", "trailing"])

@@ -19,8 +19,10 @@ def spaced_timesteps(train_steps: int, steps: int, spacing: Spacing = "trailing"
 
     - ``leading``: multiples of T//N, plus ``offset`` (lowered where the last one would lie beyond T − 1). Ends at the
       offset, starts below T − 1.
-    - ``linspace``: from T − 1 to 0 in equal parts, rounded (half up); a single step is T − 1.
-    - ``trailing``: from T − 1 down by T/N, rounded (half up). Lin et al. 2023, table 2.
+    - ``linspace``: from T − 1 to 0 in equal parts, rounded; a single step is T − 1.
+    - ``trailing``: from T − 1 down by T/N, rounded. Lin et al. 2023, table 2.
+
+    Halves are rounded to the even neighbour, as NumPy and therefore diffusers round them.
 
     Raises :class:`ValueError` when ``steps`` is not in 1…T, the offset is negative, or ``spacing`` is unknown.
 
@@ -39,11 +41,18 @@ def spaced_timesteps(train_steps: int, steps: int, spacing: Spacing = "trailing"
         case "linspace":
             if steps == 1:
                 return torch.tensor([train_steps - 1])
-            return (2 * k * (train_steps - 1) + steps - 1) // (2 * (steps - 1))
+            return _divide(k * (train_steps - 1), steps - 1)
         case "trailing":
-            return (2 * (k + 1) * train_steps + steps) // (2 * steps) - 1
+            return _divide((k + 1) * train_steps, steps) - 1
         case _:
             raise ValueError(f"unknown spacing {spacing!r}; known are leading, linspace, trailing")
+
+
+def _divide(numerators: Tensor, denominator: int) -> Tensor:
+    """Whole numbers nearest to the quotients, halves to the even one; integer arithmetic throughout."""
+    rounded_up = (2 * numerators + denominator) // (2 * denominator)
+    half = (2 * numerators + denominator) % (2 * denominator) == 0
+    return rounded_up - (half & (rounded_up % 2 == 1)).long()
 
 
 def ratio_range(schedule: NoiseSchedule) -> tuple[float, float]:
