@@ -12,7 +12,7 @@ def network() -> EGNN:
     torch.manual_seed(0)
     net = EGNN(EGNNConfig(features=4, hidden=16, layers=3)).double()
     for layer in net.layers:  # of ordinary size, or coordinates would hardly move
-        torch.nn.init.normal_(layer.pull[-1].weight, std=1.0)  # type: ignore[index, arg-type, union-attr]
+        torch.nn.init.normal_(layer.pull[-1].weight, std=1.0)  # type: ignore[index, union-attr]
     return net
 
 

@@ -117,3 +117,29 @@ class SpatialTransformer(nn.Module):
         else:
             out = self.proj_out(hidden.transpose(1, 2).reshape(x.shape).contiguous())
         return x + out
+
+
+class MapAttention(nn.Module):
+    """Self-attention between the places of a map, added back: ``(B, C, H, W)`` to the same (Ho et al. 2020).
+
+    The projection out starts at zero. diffusers' layout of unconditional U-Nets: norm inside, biases everywhere.
+    """
+
+    def __init__(self, channels: int, heads: int, groups: int, eps: float) -> None:
+        """``heads`` and ``groups`` must divide ``channels``."""
+        super().__init__()
+        self.heads = heads
+        self.group_norm = nn.GroupNorm(groups, channels, eps)
+        self.to_q, self.to_k, self.to_v = (nn.Linear(channels, channels) for _ in range(3))
+        self.to_out = nn.ModuleList([nn.Linear(channels, channels)])
+        zero(self.to_out[0])  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """``x`` is ``(B, C, H, W)``; there are no words, and ``context`` is not looked at."""
+        rows = self.group_norm(x).flatten(2).transpose(1, 2)
+        query, key, value = (
+            layer(rows).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.to_q, self.to_k, self.to_v)
+        )
+        read = functional.scaled_dot_product_attention(query, key, value)
+        out: Tensor = self.to_out[0](read.transpose(1, 2).flatten(2))
+        return x + out.transpose(1, 2).reshape(x.shape)

@@ -1,6 +1,6 @@
 """An equivariant graph network for point clouds and molecules (Satorras et al. 2021; Hoogeboom et al. 2022, "EDM").
 
-Turning or mirroring the points does the same to the predicted coordinates and leaves the predicted features as they are;
+Turning or mirroring the points does the same to the predicted coordinates and leaves the predicted features alone;
 shifting the points changes nothing; renumbering them renumbers the prediction.
 """
 
@@ -109,7 +109,7 @@ class EGNN(nn.Module):
             raise ValueError(f"this network takes {self.config.cond_channels} numbers as cond")
         batch, n, _ = sample.shape
         there = torch.ones(batch, n, device=sample.device, dtype=sample.dtype) if mask is None else mask.to(sample)
-        x, features = sample.split([self.dimensions, self.config.features], dim=2)
+        x, features = sample[..., : self.dimensions], sample[..., self.dimensions :]
         x, features = x * there[..., None], features * there[..., None]
         edges = (there[:, :, None] * there[:, None] * (1 - torch.eye(n, device=x.device, dtype=x.dtype)))[..., None]
         start = (x[:, :, None] - x[:, None]).square().sum(-1, keepdim=True)

@@ -2,23 +2,27 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from denoscope.networks.config import UNetConfig
+from denoscope.networks.unconditional import UNet2D, UNet2DConfig
 from denoscope.networks.unet import UNet2DCondition
 
 CONFIG_FILE: Final = "config.json"
 WEIGHTS_FILE: Final = "diffusion_pytorch_model.safetensors"
 
+Net = TypeVar("Net", bound=nn.Module)
 
-def save_unet(net: UNet2DCondition, folder: Path | str) -> None:
-    """Write a folder that ``diffusers.UNet2DConditionModel.from_pretrained`` loads.
+
+def save_unet(net: UNet2DCondition | UNet2D, folder: Path | str) -> None:
+    """Write a folder that diffusers' ``UNet2DConditionModel.from_pretrained``, or ``UNet2DModel``'s, loads.
 
     Weights keep their dtype. Each file is written beside its place, synced and renamed, so a reader sees the
     old file or the new one, never a part. Raises :class:`OSError` when the disk refuses.
@@ -50,12 +54,23 @@ def save_unet(net: UNet2DCondition, folder: Path | str) -> None:
 def load_unet(
     folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> UNet2DCondition:
-    """Read a folder that :func:`save_unet` or diffusers wrote; weights are cast to ``dtype``, in eval mode.
+    """Read the folder of a U-Net with words that :func:`save_unet` or diffusers wrote, in eval mode.
 
-    Raises :class:`ValueError` in one sentence that names the file and the key, when the config asks for
-    something that our network does not have or the weights don't fit it, and :class:`FileNotFoundError` when
-    a file is missing.
+    Weights are cast to ``dtype``. Raises :class:`ValueError` in one sentence that names the file and the key, when the
+    config asks for something that our network does not have or the weights don't fit it, and
+    :class:`FileNotFoundError` when a file is missing.
     """
+    return _load(folder, lambda content: UNet2DCondition(UNetConfig.from_diffusers(content)), dtype, device)
+
+
+def load_unet2d(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> UNet2D:
+    """Read the folder of a U-Net without words (diffusers' ``UNet2DModel``); otherwise like :func:`load_unet`."""
+    return _load(folder, lambda content: UNet2D(UNet2DConfig.from_diffusers(content)), dtype, device)
+
+
+def _load(
+    folder: Path | str, build: Callable[[Mapping[str, object]], Net], dtype: torch.dtype, device: torch.device | str
+) -> Net:
     folder = Path(folder)
     config_path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
     for path in (config_path, weights_path):
@@ -68,16 +83,15 @@ def load_unet(
     if not isinstance(content, dict):
         raise ValueError(f"{config_path} must hold a JSON object")
     try:
-        config = UNetConfig.from_diffusers(content)
+        # Drawing initial weights only to overwrite them takes longer than reading: built without storage first.
+        with torch.device("meta"):
+            net = build(content)
     except ValueError as error:
         raise ValueError(f"{config_path}: {error}") from error
     try:
         weights = load_file(weights_path)
     except SafetensorError as error:
         raise ValueError(f"{weights_path} is damaged ({error})") from error
-    # Drawing initial weights only to overwrite them takes longer than reading: built without storage first.
-    with torch.device("meta"):
-        net = UNet2DCondition(config)
     wanted = {key: tuple(value.shape) for key, value in net.state_dict().items()}
     for key in sorted(wanted.keys() ^ weights.keys()):
         state = "lacks" if key in wanted else "has the unknown"

@@ -6,28 +6,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from denoscope.networks.attention import SpatialTransformer
+from denoscope.networks.attention import MapAttention, SpatialTransformer
 from denoscope.networks.blocks import Downsample, ResnetBlock, Upsample
 
 
 @dataclass(frozen=True, slots=True)
 class Bricks:
-    """Makes the bricks of one level; ``heads`` is the number of attention heads there."""
+    """Makes the bricks of one level; ``heads`` is the number of attention heads there.
+
+    Without ``context_channels`` there are no words, and attention is between places alone.
+    """
 
     time_width: int
-    context_channels: int
+    context_channels: int | None
     heads: int
     groups: int
     eps: float
     dropout: float
-    linear: bool
+    linear: bool = False
 
     def resnet(self, in_channels: int, out_channels: int) -> ResnetBlock:
         """A residual block."""
         return ResnetBlock(in_channels, out_channels, self.time_width, self.groups, self.eps, self.dropout)
 
-    def attention(self, channels: int) -> SpatialTransformer:
-        """A transformer on the map."""
+    def attention(self, channels: int) -> SpatialTransformer | MapAttention:
+        """A transformer on the map, or attention between its places."""
+        if self.context_channels is None:
+            return MapAttention(channels, self.heads, self.groups, self.eps)
         return SpatialTransformer(channels, self.context_channels, self.heads, self.groups, self.linear)
 
 
@@ -44,7 +49,7 @@ class DownBlock(nn.Module):
         self.attentions = nn.ModuleList([bricks.attention(channels) for _ in inputs]) if attends else None
         self.downsamplers = nn.ModuleList([Downsample(channels)]) if halves else None
 
-    def forward(self, x: Tensor, time: Tensor, context: Tensor) -> list[Tensor]:
+    def forward(self, x: Tensor, time: Tensor, context: Tensor | None) -> list[Tensor]:
         """The maps ``(B, C, H, W)`` after each layer, which are the skips; the last one goes on down."""
         skips: list[Tensor] = []
         for index, resnet in enumerate(self.resnets):
@@ -60,15 +65,17 @@ class DownBlock(nn.Module):
 class MidBlock(nn.Module):
     """Residual block, attention, residual block at the coarsest size."""
 
-    def __init__(self, bricks: Bricks, channels: int) -> None:
+    def __init__(self, bricks: Bricks, channels: int, *, attends: bool = True) -> None:
         """As many channels come out as go in."""
         super().__init__()
         self.resnets = nn.ModuleList([bricks.resnet(channels, channels) for _ in range(2)])
-        self.attentions = nn.ModuleList([bricks.attention(channels)])
+        self.attentions = nn.ModuleList([bricks.attention(channels)] if attends else [])
 
-    def forward(self, x: Tensor, time: Tensor, context: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor, context: Tensor | None) -> Tensor:
         """``(B, C, H, W)`` to the same."""
-        x = self.attentions[0](self.resnets[0](x, time), context)
+        x = self.resnets[0](x, time)
+        for attention in self.attentions:
+            x = attention(x, context)
         out: Tensor = self.resnets[1](x, time)
         return out
 
@@ -98,7 +105,7 @@ class UpBlock(nn.Module):
         self.attentions = nn.ModuleList([bricks.attention(channels) for _ in inputs]) if attends else None
         self.upsamplers = nn.ModuleList([Upsample(channels)]) if enlarges else None
 
-    def forward(self, x: Tensor, skips: list[Tensor], time: Tensor, context: Tensor) -> Tensor:
+    def forward(self, x: Tensor, skips: list[Tensor], time: Tensor, context: Tensor | None) -> Tensor:
         """Take this block's skips off the end of ``skips``; enlarge to the size of the one after them."""
         for index, resnet in enumerate(self.resnets):
             x = resnet(torch.cat([x, skips.pop()], dim=1), time)
@@ -107,4 +114,53 @@ class UpBlock(nn.Module):
         if self.upsamplers is not None:
             height, width = skips[-1].shape[2:]
             x = self.upsamplers[0](x, (height, width))
+        return x
+
+
+class Levels(nn.Module):
+    """The U itself: down, middle, up, with skips between both sides. Finest level first.
+
+    ``downs`` and ``ups`` say of each level whether its blocks attend, on the way down and on the way up.
+    """
+
+    down_blocks: nn.ModuleList
+    mid_block: MidBlock
+    up_blocks: nn.ModuleList
+
+    def build(
+        self,
+        bricks: Sequence[Bricks],
+        channels: Sequence[int],
+        layers: int,
+        downs: Sequence[bool],
+        ups: Sequence[bool],
+        *,
+        middle: bool = True,
+    ) -> None:
+        """Draw the blocks as modules of this one, so that their keys are diffusers'."""
+        last = len(channels) - 1
+        self.down_blocks = nn.ModuleList()
+        skip_channels = [channels[0]]
+        for level, attends in enumerate(downs):
+            into, halves = skip_channels[-1], level < last
+            block = DownBlock(bricks[level], into, channels[level], layers, attends=attends, halves=halves)
+            self.down_blocks.append(block)
+            skip_channels += [channels[level]] * (layers + halves)
+        self.mid_block = MidBlock(bricks[last], channels[last], attends=middle)
+        self.up_blocks = nn.ModuleList()
+        below = channels[last]
+        for level in range(last, -1, -1):
+            taken = [skip_channels.pop() for _ in range(layers + 1)]
+            up = UpBlock(bricks[level], below, channels[level], taken, attends=ups[level], enlarges=level > 0)
+            self.up_blocks.append(up)
+            below = channels[level]
+
+    def through(self, x: Tensor, time: Tensor, context: Tensor | None) -> Tensor:
+        """``(B, C, H, W)`` of the finest level's channels, down and up again: the same shape."""
+        skips: list[Tensor] = [x]
+        for block in self.down_blocks:
+            skips += block(skips[-1], time, context)
+        x = self.mid_block(skips[-1], time, context)
+        for block in self.up_blocks:
+            x = block(x, skips, time, context)
         return x

@@ -7,10 +7,10 @@ from torch.nn import functional
 from denoscope.networks.blocks import zero
 from denoscope.networks.config import UNetConfig
 from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
-from denoscope.networks.levels import Bricks, DownBlock, MidBlock, UpBlock
+from denoscope.networks.levels import Bricks, Levels
 
 
-class UNet2DCondition(nn.Module):
+class UNet2DCondition(Levels):
     """The denoiser of latent diffusion (Ronneberger et al. 2015, Ho et al. 2020, Rombach et al. 2022).
 
     Its state dict has diffusers' keys, so that :func:`~denoscope.networks.save_unet` writes a folder that
@@ -51,37 +51,13 @@ class UNet2DCondition(nn.Module):
             )
             for heads in config.heads
         ]
-        last = len(channels) - 1
-        self.down_blocks = nn.ModuleList()
-        skip_channels = [channels[0]]
-        for level, down_type in enumerate(config.down_block_types):
-            self.down_blocks.append(
-                DownBlock(
-                    bricks[level],
-                    skip_channels[-1],
-                    channels[level],
-                    config.layers_per_block,
-                    attends=down_type == "CrossAttnDownBlock2D",
-                    halves=level < last,
-                )
-            )
-            skip_channels += [channels[level]] * (config.layers_per_block + (level < last))
-        self.mid_block = MidBlock(bricks[last], channels[last])
-        self.up_blocks = nn.ModuleList()
-        below = channels[last]
-        for level, up_type in zip(range(last, -1, -1), config.up_block_types, strict=True):
-            taken = [skip_channels.pop() for _ in range(config.layers_per_block + 1)]
-            self.up_blocks.append(
-                UpBlock(
-                    bricks[level],
-                    below,
-                    channels[level],
-                    taken,
-                    attends=up_type == "CrossAttnUpBlock2D",
-                    enlarges=level > 0,
-                )
-            )
-            below = channels[level]
+        self.build(
+            bricks,
+            channels,
+            config.layers_per_block,
+            [block == "CrossAttnDownBlock2D" for block in config.down_block_types],
+            [block == "CrossAttnUpBlock2D" for block in reversed(config.up_block_types)],
+        )
         self.conv_norm_out = nn.GroupNorm(config.norm_num_groups, channels[0], config.norm_eps)
         self.conv_out = nn.Conv2d(channels[0], config.out_channels, 3, padding=1)
         zero(self.conv_out)
@@ -97,11 +73,6 @@ class UNet2DCondition(nn.Module):
         sinusoids = sinusoidal_embedding(timesteps, self.config.block_out_channels[0]).to(sample.dtype)
         # Every residual block starts with the SiLU of the embedding: done once for all of them.
         time = functional.silu(self.time_embedding(sinusoids))
-        skips: list[Tensor] = [self.conv_in(sample)]
-        for block in self.down_blocks:
-            skips += block(skips[-1], time, encoder_hidden_states)
-        x = self.mid_block(skips[-1], time, encoder_hidden_states)
-        for block in self.up_blocks:
-            x = block(x, skips, time, encoder_hidden_states)
+        x = self.through(self.conv_in(sample), time, encoder_hidden_states)
         out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
         return out
