@@ -151,6 +151,33 @@ class NoiseSchedule:
         betas = torch.linspace(beta_start**0.5, beta_end**0.5, steps, dtype=torch.float64) ** 2
         return cls.from_betas(betas, _named("scaled_linear", steps, beta_start, beta_end))
 
+    @classmethod
+    def from_diffusers(cls, scheduler: object) -> "NoiseSchedule":
+        """The training levels of a diffusers scheduler that has ``alphas_cumprod``.
+
+        A schedule that has a name is built anew in float64; another one is read from its float32 table.
+
+        Raises :class:`ValueError` for a scheduler without such a table (flow matching, EDM), naming it.
+
+        >>> from diffusers import DDPMScheduler
+        >>> schedule = NoiseSchedule.from_diffusers(DDPMScheduler(beta_schedule="squaredcos_cap_v2"))
+        >>> bool(torch.equal(schedule.alphas_cumprod, NoiseSchedule.cosine().alphas_cumprod))
+        True
+        """
+        table = getattr(scheduler, "alphas_cumprod", None)
+        if not isinstance(table, Tensor):
+            raise ValueError(f"{type(scheduler).__name__} has no alphas_cumprod: it is no discrete diffusion schedule")
+        config = getattr(scheduler, "config", {})
+        steps, start, end = (config.get(key) for key in ("num_train_timesteps", "beta_start", "beta_end"))
+        if config.get("trained_betas") is None and config.get("beta_schedule") in ("linear", "scaled_linear"):
+            make = cls.linear if config["beta_schedule"] == "linear" else cls.scaled_linear
+            found: NoiseSchedule = make(steps, start, end)
+        elif config.get("trained_betas") is None and config.get("beta_schedule") == "squaredcos_cap_v2":
+            found = cls.cosine(steps)
+        else:
+            return NoiseSchedule(table)  # a rescaled one included
+        return found.zero_terminal_snr() if config.get("rescale_betas_zero_snr") else found
+
     def zero_terminal_snr(self) -> "NoiseSchedule":
         """The same schedule stretched so that its last level is pure noise (Lin et al. 2023, algorithm 1).
 
