@@ -167,15 +167,18 @@ class NoiseSchedule:
         table = getattr(scheduler, "alphas_cumprod", None)
         if not isinstance(table, Tensor):
             raise ValueError(f"{type(scheduler).__name__} has no alphas_cumprod: it is no discrete diffusion schedule")
-        config = getattr(scheduler, "config", {})
-        steps, start, end = (config.get(key) for key in ("num_train_timesteps", "beta_start", "beta_end"))
-        if config.get("trained_betas") is None and config.get("beta_schedule") in ("linear", "scaled_linear"):
-            make = cls.linear if config["beta_schedule"] == "linear" else cls.scaled_linear
-            found: NoiseSchedule = make(steps, start, end)
-        elif config.get("trained_betas") is None and config.get("beta_schedule") == "squaredcos_cap_v2":
-            found = cls.cosine(steps)
-        else:
-            return NoiseSchedule(table)  # a rescaled one included
+        config = dict(getattr(scheduler, "config", {}))
+        name = None if config.get("trained_betas") is not None else config.get("beta_schedule")
+        found: NoiseSchedule
+        match name:
+            case "linear":
+                found = cls.linear(len(table), float(config["beta_start"]), float(config["beta_end"]))
+            case "scaled_linear":
+                found = cls.scaled_linear(len(table), float(config["beta_start"]), float(config["beta_end"]))
+            case "squaredcos_cap_v2":
+                found = cls.cosine(len(table))
+            case _:
+                return NoiseSchedule(table)  # as it is, rescaled or not
         return found.zero_terminal_snr() if config.get("rescale_betas_zero_snr") else found
 
     def zero_terminal_snr(self) -> "NoiseSchedule":
