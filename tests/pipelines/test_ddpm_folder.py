@@ -7,7 +7,7 @@ import torch
 from diffusers import DDPMPipeline
 
 from denoscope.networks import UNet2D, UNet2DConfig
-from denoscope.pipelines.unconditional import save_ddpm
+from denoscope.pipelines.ddpm_folder import save_ddpm
 from denoscope.sampling import Grid, NoiseSource, sample
 from denoscope.sampling.denoisers import clipped, discrete
 from denoscope.sampling.solvers import ddpm
