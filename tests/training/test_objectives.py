@@ -10,7 +10,8 @@ from torch import Tensor
 from denoscope.schedules import NoiseSchedule, PredictionType, convert_prediction
 from denoscope.schedules.continuous import linear as linear_in_time
 from denoscope.schedules.continuous import log_linear
-from denoscope.training.objectives import Objective, ddpm, edm, flow, learned_variance, min_snr, p2, score, stratified
+from denoscope.training.draws import Draws
+from denoscope.training.objectives import Objective, ddpm, edm, flow, learned_variance, min_snr, p2, score
 
 SCHEDULES = {"linear": NoiseSchedule.linear(), "cosine": NoiseSchedule.cosine()}
 
@@ -22,7 +23,7 @@ def silent(z: Tensor, t: Tensor) -> Tensor:
 def mean_loss(objective: Objective, network: Callable[..., Tensor], std: float = 1.0, n: int = 2000) -> float:
     generator = torch.Generator().manual_seed(0)
     clean = std * torch.randn(n, 200, generator=generator)
-    return float(objective(network, clean, generator).mean())
+    return float(objective(network, clean, Draws.of(n)).mean())
 
 
 @pytest.mark.parametrize(("name", "floor"), [("linear", 0.27551), ("cosine", 0.49558)])
@@ -65,7 +66,7 @@ def test_min_snr_makes_every_prediction_the_same_loss(kind: PredictionType) -> N
 
     clean = torch.full((1000, 4), 0.3)
     weighted = ddpm(schedule, kind, min_snr(5.0, kind))
-    found = float(weighted(network, clean.double(), torch.Generator().manual_seed(0)).mean())
+    found = float(weighted(network, clean.double(), Draws.of(len(clean))).mean())
     wanted = float(schedule.logsnr.exp().clamp(max=5).mean()) * off**2
     assert found == pytest.approx(wanted, rel=2e-2)
 
@@ -98,7 +99,7 @@ def test_learned_variance() -> None:
 
     def bound(share: float) -> float:
         clean = torch.zeros(1000, 10)
-        losses = learned_variance(schedule, vlb_weight=1.0)(network(share), clean, torch.Generator().manual_seed(0))
+        losses = learned_variance(schedule, vlb_weight=1.0)(network(share), clean, Draws.of(len(clean)))
         return (float(losses.mean()) - 1) / 1000
 
     # x0 = 0: what is off is ε itself, with variance 1, so the best Σ for each step is β̃ + scale², in closed form.
@@ -112,7 +113,7 @@ def test_learned_variance() -> None:
         assert bound(share) == pytest.approx(float(wanted.mean()), rel=5e-2)
 
     with pytest.raises(ValueError, match="6 output channels, not 3"):
-        learned_variance(schedule)(silent, torch.zeros(2, 3, 4, 4), torch.Generator())
+        learned_variance(schedule)(silent, torch.zeros(2, 3, 4, 4), Draws.of(2))
 
 
 def test_the_bound_does_not_teach_epsilon() -> None:
@@ -125,7 +126,7 @@ def test_the_bound_does_not_teach_epsilon() -> None:
     clean = torch.randn(50, 4, generator=torch.Generator().manual_seed(1))
     grads = []
     for factor in (0.0, 1.0):
-        losses = learned_variance(schedule, factor)(network, clean, torch.Generator().manual_seed(0))
+        losses = learned_variance(schedule, factor)(network, clean, Draws.of(len(clean)))
         grads.append(torch.autograd.grad(losses.mean(), weight)[0])
     assert float(grads[0][0]) == pytest.approx(float(grads[1][0]))
     assert float(grads[0][1]) == 0
@@ -140,7 +141,7 @@ def test_times_of_flow_matching() -> None:
         return torch.zeros_like(z)
 
     for objective in (flow(), flow(shift=3.0), flow("logit_normal")):
-        objective(network, torch.zeros(4000, 1), torch.Generator().manual_seed(0))
+        objective(network, torch.zeros(4000, 1), Draws.of(4000))
     assert float(told[0].median()) == pytest.approx(0.5, abs=0.01)
     assert float(told[1].median()) == pytest.approx(0.75, abs=0.01)  # 3·½/(1 + 2·½)
     logits = torch.logit(told[2].double())
@@ -150,7 +151,7 @@ def test_times_of_flow_matching() -> None:
 
 def test_a_batch_covers_all_levels() -> None:
     for n in (1, 7, 64):
-        drawn = stratified(n, torch.Generator().manual_seed(n))
+        drawn = Draws.of(n, seed=n).stratified()
         assert sorted((drawn * n).long().tolist()) == list(range(n))
 
 
@@ -163,4 +164,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown distribution"):
         flow("normal")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"shape \(2, 3\) where \(2, 4\)"):
-        ddpm(NoiseSchedule.linear())(lambda z, t: z[:, :3], torch.zeros(2, 4), torch.Generator())
+        ddpm(NoiseSchedule.linear())(lambda z, t: z[:, :3], torch.zeros(2, 4), Draws.of(2))

@@ -9,19 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from denoscope.training.checkpoints import CheckpointError
+from denoscope.training.draws import Draws, step_seed
 from denoscope.training.ema import Ema
-from denoscope.training.trainer import TrainerConfig, TrainingError, learning_rate, step_seed, train
+from denoscope.training.trainer import TrainerConfig, TrainingError, learning_rate, train
 
 
 def small_net() -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    return nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
 
 
-def regression(net: nn.Module, generator: torch.Generator) -> Tensor:
-    x = torch.randn(16, 4, generator=generator)
+def regression(net: nn.Module, draws: Draws) -> Tensor:
+    x = draws.noise(torch.zeros(len(draws.rows), 4))
     predicted: Tensor = net(x)[:, 0]
-    return (predicted - x.sum(1)).square().mean()
+    return (predicted - x.sum(1)).square()
 
 
 class Killed(Exception):
@@ -30,23 +31,21 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("killed_at", [0, 4, 5, 13, 19])
 def test_a_killed_and_resumed_run_equals_the_unbroken_one(tmp_path: Path, killed_at: int) -> None:
-    config = TrainerConfig(steps=20, warmup=4, checkpoint_every=5, ema_decay=0.9)
+    config = TrainerConfig(steps=20, warmup=4, checkpoint_every=5, ema_decay=0.9, batch_size=16)
     whole = small_net()
-    whole_ema = train(whole, lambda step, g: regression(whole, g), config)
+    whole_ema = train(whole, regression, config)
 
-    broken = small_net()
-
-    def dying(step: int, generator: torch.Generator) -> Tensor:
-        if step == killed_at:
+    def dying(net: nn.Module, draws: Draws) -> Tensor:
+        if draws.step == killed_at:
             raise Killed
-        return regression(broken, generator)
+        return regression(net, draws)
 
     path = tmp_path / "state.safetensors"
     with pytest.raises(Killed):
-        train(broken, dying, config, path)
+        train(small_net(), dying, config, path)
     resumed = small_net()  # a new process starts from fresh weights
     seen: list[int] = []
-    ema = train(resumed, lambda step, g: regression(resumed, g), config, path, lambda step, loss: seen.append(step))
+    ema = train(resumed, regression, config, path, lambda done: seen.append(done.step))
     assert seen[0] == killed_at // 5 * 5
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
@@ -54,12 +53,46 @@ def test_a_killed_and_resumed_run_equals_the_unbroken_one(tmp_path: Path, killed
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]  # no temporary file stays
 
 
-def test_a_finished_run_is_not_trained_further(tmp_path: Path) -> None:
-    config = TrainerConfig(steps=5, warmup=1)
+def test_accumulated_parts_learn_what_the_whole_batch_does() -> None:
+    """In float64, on a network without batch statistics: any split, the same losses and weights."""
+
+    def linear() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 1)).double()
+
+    def loss(net: nn.Module, draws: Draws) -> Tensor:
+        x = draws.noise(torch.zeros(len(draws.rows), 4, dtype=torch.float64)) * (1 + draws.stratified()[:, None])
+        predicted: Tensor = net(x)[:, 0]
+        return (predicted - x.sum(1)).square()
+
+    losses: dict[int | None, list[float]] = {}
+    weights: dict[int | None, Tensor] = {}
+    for micro_batch in (None, 10, 4, 3, 1):
+        config = TrainerConfig(steps=6, warmup=1, batch_size=10, micro_batch=micro_batch)
+        losses[micro_batch] = []
+        net = linear()
+        train(net, loss, config, report=lambda done, seen=losses[micro_batch]: seen.append(done.loss))  # type: ignore[misc]
+        weights[micro_batch] = nn.utils.parameters_to_vector(net.parameters())
+    for micro_batch in (10, 4, 3, 1):
+        assert losses[micro_batch] == pytest.approx(losses[None], rel=1e-6)  # the sum is told in float32
+        torch.testing.assert_close(weights[micro_batch], weights[None], rtol=0, atol=1e-10)
+
+
+def test_training_leaves_the_global_random_stream_alone() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
     net = small_net()
-    train(net, lambda step, g: regression(net, g), config, tmp_path / "s")
+    torch.manual_seed(11)
+    train(net, regression, TrainerConfig(steps=2, batch_size=4))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path: Path) -> None:
+    config = TrainerConfig(steps=5, warmup=1, batch_size=4)
+    net = small_net()
+    train(net, regression, config, tmp_path / "s")
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    train(net, lambda step, g: regression(net, g), config, tmp_path / "s")
+    train(net, regression, config, tmp_path / "s")
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in before.items())
 
 
@@ -82,33 +115,33 @@ def test_ema_by_hand() -> None:
 
 
 def test_nan_stops_and_keeps_the_last_good_state(tmp_path: Path) -> None:
-    config = TrainerConfig(steps=20, warmup=1, checkpoint_every=5)
+    config = TrainerConfig(steps=20, warmup=1, checkpoint_every=5, batch_size=4)
     net, path = small_net(), tmp_path / "state.safetensors"
     with pytest.raises(TrainingError, match=r"not finite at step 7; the checkpoint .* is kept"):
-        train(net, lambda step, g: regression(net, g) * (math.nan if step == 7 else 1), config, path)
+        train(net, lambda net, draws: regression(net, draws) * (math.nan if draws.step == 7 else 1), config, path)
     other = small_net()
     steps: list[int] = []
-    train(other, lambda step, g: regression(other, g), config, path, lambda step, loss: steps.append(step))
+    train(other, regression, config, path, lambda done: steps.append(done.step))
     assert steps[0] == 5
     assert all(bool(torch.isfinite(value).all()) for value in other.state_dict().values())
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
     net, path = small_net(), tmp_path / "state.safetensors"
-    config = TrainerConfig(steps=2, warmup=1)
+    config = TrainerConfig(steps=2, warmup=1, batch_size=4)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(CheckpointError, match="no readable checkpoint"):
-        train(net, lambda step, g: regression(net, g), config, path)
+        train(net, regression, config, path)
     path.unlink()
-    train(net, lambda step, g: regression(net, g), config, path)
+    train(net, regression, config, path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="no readable checkpoint"):
-        train(net, lambda step, g: regression(net, g), config, path)
+        train(net, regression, config, path)
     path.unlink()
     other = nn.Linear(3, 1)
-    train(other, lambda step, g: other(torch.randn(2, 3, generator=g)).square().mean(), config, path)
+    train(other, lambda net, draws: net(torch.randn(2, 3)).square().mean(), config, path)
     with pytest.raises(CheckpointError, match="another network"):
-        train(net, lambda step, g: regression(net, g), config, path)
+        train(net, regression, config, path)
 
 
 def test_learning_rate_rises_to_its_peak_and_falls_to_its_floor() -> None:

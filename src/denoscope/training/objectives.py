@@ -1,7 +1,6 @@
 """What a denoiser is trained to minimise: one loss a sample, for every family of diffusion model.
 
-An objective is a function ``objective(network, clean, generator, **cond) → (B,)``; whoever trains takes the mean. Noise
-levels are drawn stratified over the batch (Kingma et al. 2021, appendix I.1), so that each batch covers all of them.
+An objective is a function ``objective(network, clean, draws, **cond) → (B,)``; whoever trains takes the mean.
 """
 
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from denoscope.schedules import (
     min_snr_weight,
     q_sample,
 )
+from denoscope.training.draws import Draws
 
 Network = Callable[..., Tensor]
 """Called as ``network(z, timesteps, **cond)``."""
@@ -29,8 +29,8 @@ Weight = Callable[[Tensor], Tensor]
 class Objective(Protocol):
     """A loss for each sample of a batch."""
 
-    def __call__(self, network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        """Losses ``(B,)`` for clean samples ``(B, …)``; whatever is drawn is drawn from ``generator``, on the CPU."""
+    def __call__(self, network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        """Losses ``(B,)`` for clean samples ``(B, …)``; what is random comes from ``draws``."""
 
 
 def ddpm(
@@ -41,19 +41,19 @@ def ddpm(
     Raises :class:`ValueError` for ε at zero terminal SNR, where there is nothing to learn from it.
 
     >>> silent = lambda z, t: torch.zeros_like(z)
-    >>> losses = ddpm(NoiseSchedule.linear())(silent, torch.zeros(4, 1000), torch.Generator().manual_seed(0))
+    >>> losses = ddpm(NoiseSchedule.linear())(silent, torch.zeros(4, 1000), Draws.of(4))
     >>> [round(float(loss), 1) for loss in losses]
     [1.0, 1.0, 1.0, 1.0]
     """
     if prediction_type == "epsilon" and schedule.alphas_cumprod[-1] == 0:
         raise ValueError("epsilon can't be learnt at zero terminal SNR: it is the input there; predict v or x0")
 
-    def objective(network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        t = (stratified(len(clean), generator) * len(schedule)).long().clamp(max=len(schedule) - 1)
+    def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        t = (draws.stratified() * len(schedule)).long().clamp(max=len(schedule) - 1)
         alpha, sigma, logsnr = (
             table[t].to(clean.device) for table in (schedule.alpha, schedule.sigma, schedule.logsnr)
         )
-        noise = _noise(clean, generator)
+        noise = draws.noise(clean)
         z = q_sample(clean, noise, alpha, sigma)
         wanted = _target(prediction_type, clean, noise, z, alpha, sigma)
         losses = squared_error(network(z, t.to(clean.device), **cond), wanted)
@@ -83,10 +83,10 @@ def score(schedule: ContinuousSchedule, weight: Literal["simple", "likelihood"] 
     log-likelihood in nats (Kingma et al. 2021, eq. 17). Times are drawn from [10⁻⁵, 1 − 10⁻⁵].
     """
 
-    def objective(network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        t = stratified(len(clean), generator).clamp(1e-5, 1 - 1e-5)
+    def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        t = draws.stratified().clamp(1e-5, 1 - 1e-5)
         alpha, sigma = (level.to(clean.device) for level in schedule.alpha_sigma(t))
-        noise = _noise(clean, generator)
+        noise = draws.noise(clean)
         z = q_sample(clean, noise, alpha, sigma)
         errors = (network(z, t.to(clean), **cond) - noise).float().square().flatten(1)
         if weight == "simple":
@@ -104,11 +104,11 @@ def edm(sigma_data: float = 0.5, p_mean: float = -1.2, p_std: float = 1.2) -> Ob
     The weight λ(σ)·c_out² is 1, so this is the plain squared error of F: 1 for F = 0 and data of spread ``sigma_data``.
     """
 
-    def objective(network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        u = stratified(len(clean), generator).clamp(1e-6, 1 - 1e-6)
+    def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        u = draws.stratified().clamp(1e-6, 1 - 1e-6)
         sigma = (p_mean + p_std * torch.special.ndtri(u)).exp().to(clean.device)
         power = (sigma**2 + sigma_data**2).sqrt()
-        y = q_sample(clean, _noise(clean, generator), torch.ones_like(sigma), sigma)
+        y = q_sample(clean, draws.noise(clean), torch.ones_like(sigma), sigma)
         told = (sigma.log() / 4).to(clean)
         raw = network(_times(y, 1 / power), told, **cond)
         wanted = _times(clean.float() - _times(y.float(), (sigma_data / power) ** 2), power / (sigma * sigma_data))
@@ -132,12 +132,12 @@ def flow(
     if times not in ("uniform", "logit_normal"):
         raise ValueError(f"unknown distribution of times {times!r}; known are uniform, logit_normal")
 
-    def objective(network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        t = stratified(len(clean), generator)
+    def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        t = draws.stratified()
         if times == "logit_normal":
             t = torch.sigmoid(torch.special.ndtri(t.clamp(1e-6, 1 - 1e-6)))
         t = (shift * t / (1 + (shift - 1) * t)).to(clean.device)
-        noise = _noise(clean, generator)
+        noise = draws.noise(clean)
         z = q_sample(clean, noise, 1 - t, t)
         return squared_error(network(z, (t * time_scale).to(clean), **cond), noise - clean)
 
@@ -156,9 +156,9 @@ def learned_variance(schedule: NoiseSchedule, vlb_weight: float = 1e-3) -> Objec
     log_small = torch.cat([variance[1:2], variance[1:]]).log()  # β̃ is zero at the first step (section 3.1)
     log_large = betas.log()
 
-    def objective(network: Network, clean: Tensor, generator: torch.Generator, **cond: Tensor) -> Tensor:
-        t = (stratified(len(clean), generator) * len(schedule)).long().clamp(max=len(schedule) - 1)
-        noise = _noise(clean, generator)
+    def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
+        t = (draws.stratified() * len(schedule)).long().clamp(max=len(schedule) - 1)
+        noise = draws.noise(clean)
         z = q_sample(clean, noise, schedule.alpha[t].to(clean.device), schedule.sigma[t].to(clean.device))
         said = network(z, t.to(clean.device), **cond)
         if said.shape[1] != 2 * clean.shape[1]:
@@ -179,17 +179,6 @@ def learned_variance(schedule: NoiseSchedule, vlb_weight: float = 1e-3) -> Objec
     return objective
 
 
-def stratified(n: int, generator: torch.Generator) -> Tensor:
-    """``n`` numbers in [0, 1), float64, one in each of ``n`` equal parts, in random order.
-
-    >>> drawn = stratified(4, torch.Generator().manual_seed(0))
-    >>> sorted((drawn * 4).long().tolist())
-    [0, 1, 2, 3]
-    """
-    offsets = torch.rand(n, generator=generator, dtype=torch.float64)
-    return (torch.randperm(n, generator=generator) + offsets) / n
-
-
 def squared_error(said: Tensor, wanted: Tensor) -> Tensor:
     """Mean squared error of each sample, float32 at least: ``(B,)``.
 
@@ -207,10 +196,6 @@ def _target(
     if prediction_type == "epsilon":
         return noise
     return convert_prediction(clean, "sample", prediction_type, z, alpha, sigma)
-
-
-def _noise(clean: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(clean.shape, generator=generator).to(clean)
 
 
 def _times(sample: Tensor, level: Tensor) -> Tensor:

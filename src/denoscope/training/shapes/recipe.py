@@ -26,7 +26,7 @@ from denoscope.training.shapes.autoencoder import LATENT_CHANNELS, autoencoder_l
 from denoscope.training.shapes.denoiser import DenoiserTask, NoiseLevels, Target
 from denoscope.training.shapes.latents import latent_world, unit_scale
 from denoscope.training.shapes.text import HIDDEN_SIZE, CaptionQuestions, caption_loss, new_text_encoder
-from denoscope.training.trainer import TrainerConfig, train
+from denoscope.training.trainer import Report, TrainerConfig, train
 
 StageReport = Callable[[str, int, int, float], None]
 """Called after every step with the stage's name, the step, the stage's number of steps, and the loss."""
@@ -97,8 +97,8 @@ def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageRep
     checkpoints = out / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
 
-    def stage(name: str, config: TrainerConfig) -> Callable[[int, float], None]:
-        return lambda step, loss: report(name, step, config.steps, loss) if report is not None else None
+    def stage(name: str, config: TrainerConfig) -> Report | None:
+        return None if report is None else lambda done: report(name, done.step, config.steps, done.loss)
 
     autoencoder = _train_autoencoder(checkpoints, recipe, stage("autoencoder", recipe.autoencoder))
     text_encoder = _train_text_encoder(checkpoints, recipe, stage("text encoder", recipe.text))
@@ -112,7 +112,7 @@ def train_shapes(out: Path, recipe: ShapesRecipe | None = None, report: StageRep
     for name, config in (("denoiser", recipe.denoiser), ("refinement", recipe.refinement)):
         ema = train(
             denoiser,
-            lambda step, generator: task.loss(denoiser, generator),
+            lambda network, draws: task.loss(network, draws.shared),
             config,
             checkpoints / f"{name}.safetensors",
             stage(name, config),
@@ -163,12 +163,12 @@ def ancestral_scheduler() -> DDPMScheduler:
     return DDPMScheduler.from_config(shapes_scheduler().config | settings)
 
 
-def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> AutoencoderKL:
+def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Report | None) -> AutoencoderKL:
     torch.manual_seed(recipe.autoencoder.seed)
     autoencoder = new_autoencoder().to(memory_format=torch.channels_last)
     ema = train(
         autoencoder,
-        lambda step, generator: autoencoder_loss(autoencoder, generator),
+        lambda network, draws: autoencoder_loss(autoencoder, draws.shared),
         recipe.autoencoder,
         checkpoints / "autoencoder.safetensors",
         report,
@@ -180,13 +180,13 @@ def _train_autoencoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable
     return autoencoder
 
 
-def _train_text_encoder(checkpoints: Path, recipe: ShapesRecipe, report: Callable[[int, float], None]) -> CLIPTextModel:
+def _train_text_encoder(checkpoints: Path, recipe: ShapesRecipe, report: Report | None) -> CLIPTextModel:
     torch.manual_seed(recipe.text.seed)
     tokenizer = new_tokenizer()
     questions = CaptionQuestions(new_text_encoder(tokenizer))
     ema = train(
         questions,
-        lambda step, generator: caption_loss(questions, tokenizer, generator)[0],
+        lambda network, draws: caption_loss(questions, tokenizer, draws.shared)[0],
         recipe.text,
         checkpoints / "text_encoder.safetensors",
         report,
