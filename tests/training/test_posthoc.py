@@ -35,7 +35,7 @@ def test_products_of_profiles_are_integrals() -> None:
     for a, b in (((50, 16.97), (80, 6.94)), ((80, 3.0), (50, 30.0)), ((7, 1.0), (7, 2.0))):
 
         def both(t: float, a: tuple[int, float] = a, b: tuple[int, float] = b) -> float:
-            return math.prod([(g + 1) * t**g / end ** (g + 1) for end, g in (a, b)])
+            return float(math.prod([(g + 1) * t**g / end ** (g + 1) for end, g in (a, b)]))
 
         assert _product(a, b) == pytest.approx(quad(both, 0, min(a[0], b[0]))[0], rel=1e-6)
         assert _product(a, b) == _product(b, a)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denoscope.sampling.levels import Level
 from denoscope.sampling.loop import Denoise
-from denoscope.schedules import NoiseSchedule, PredictionType, convert_prediction
+from denoscope.schedules import ContinuousSchedule, NoiseSchedule, PredictionType, convert_prediction
 
 Network = Callable[..., object]
 """Called as ``network(z, timesteps, **cond)`` with ``(B, …)`` and ``(B,)``; returns the prediction, a tensor of the
@@ -45,6 +45,23 @@ def discrete(
         return convert_prediction(predicted, prediction_type, "sample", own, alpha, sigma)
 
     return denoise
+
+
+def continuous(
+    network: Network, schedule: ContinuousSchedule, prediction_type: PredictionType = "epsilon", **cond: Tensor
+) -> Denoise:
+    """A network that is told t in [0, 1] of a schedule in continuous time, at levels of the variance-preserving kind.
+
+    t is looked up in 10,000 levels of the schedule, between which it is interpolated in logsnr.
+
+    Raises :class:`ValueError` for levels beyond t = 10⁻⁴ and t = 1.
+    """
+    table = schedule.table(10_000)
+
+    def told(z: Tensor, timesteps: Tensor, **cond: Tensor) -> object:
+        return network(z, ((timesteps.double() + 1) / len(table)).to(z.dtype), **cond)
+
+    return discrete(told, table, prediction_type, **cond)
 
 
 def timestep_of(schedule: NoiseSchedule, level: Level) -> Tensor:

@@ -54,7 +54,7 @@ def load_checkpoint(
     Raises :class:`CheckpointError` when the file is damaged or belongs to another network or other averages.
     """
     tensors, told = read_tensors(path)
-    parts: dict[str, dict[str, Tensor]] = {"module": {}, "optimizer": {}} | {name: {} for name in averages}
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in ("module", "optimizer", *averages)}
     updates = told.get("updates")
     for key, value in tensors.items():
         part, _, name = key.partition("/")

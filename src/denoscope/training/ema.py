@@ -83,6 +83,10 @@ class Ema:
                 self.average[name].copy_(value)
         torch._foreach_lerp_(floating[0], floating[1], weight)
 
+    def copy_to(self, module: nn.Module) -> None:
+        """Put the average into a module of the same layout, cast to its dtypes."""
+        module.load_state_dict(self.average)
+
     @contextmanager
     def applied(self) -> Iterator[nn.Module]:
         """The module with the averaged weights, put back on leaving."""

@@ -1,0 +1,167 @@
+"""Networks, schedules and objectives as a recipe says, and the denoiser that a trained network is."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from denoscope.networks import UNet2D, UNet2DConfig
+from denoscope.sampling import Denoise, Grid, denoisers
+from denoscope.sampling.spacing import Spacing, exponential_ratios, karras_ratios, ratio_range, spaced_timesteps
+from denoscope.schedules import NoiseSchedule, continuous
+from denoscope.training import objectives
+from denoscope.training.objectives import Objective
+from denoscope.training.recipes.config import DiTGroup, EGNNGroup, Recipe, RecipeError, ScheduleGroup, UNetGroup
+from denoscope.training.recipes.modality import Conditions, Modality
+
+EDM_RANGE = (0.002, 80.0)
+"""σ that an EDM network is sampled from and to (Karras et al. 2022, table 1)."""
+
+
+def build_network(recipe: Recipe, modality: Modality) -> nn.Module:
+    """A new network; its first weights are drawn by ``trainer.seed``.
+
+    Raises :class:`RecipeError` when the recipe's network can't have such samples.
+    """
+    # One more class than there are stands for "not told".
+    classes = len(modality.classes) + 1 if modality.classes else None
+    channels = modality.shape[0]
+    out_channels = channels * (2 if recipe.objective.name == "learned_variance" else 1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.trainer.seed)
+        match recipe.network:
+            case UNetGroup():
+                return _unet(recipe.network, modality.shape, out_channels, classes)
+            case DiTGroup() | EGNNGroup():
+                raise RecipeError(f"the network {recipe.network.kind} is not there yet")
+
+
+def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: int | None) -> UNet2D:
+    levels = len(group.channels)
+    attention = group.attention or (False,) * levels
+    if len(attention) != levels:
+        raise RecipeError(f"network.attention has {len(attention)} entries for {levels} network.channels")
+    try:
+        config = UNet2DConfig(
+            sample_size=(shape[1], shape[2]) if shape[1] != shape[2] else shape[1],
+            in_channels=shape[0],
+            out_channels=out_channels,
+            block_out_channels=group.channels,
+            down_block_types=tuple("AttnDownBlock2D" if at else "DownBlock2D" for at in attention),
+            up_block_types=tuple("AttnUpBlock2D" if at else "UpBlock2D" for at in reversed(attention)),
+            layers_per_block=group.layers_per_block,
+            attention_head_dim=group.head_dim,
+            norm_num_groups=group.groups,
+            add_attention=group.middle_attention,
+            num_class_embeds=classes,
+            dropout=group.dropout,
+        )
+    except ValueError as error:
+        raise RecipeError(f"network: {error}") from error
+    return UNet2D(config)
+
+
+def build_schedule(group: ScheduleGroup) -> NoiseSchedule:
+    """The discrete schedule of the recipe."""
+    match group.name:
+        case "linear":
+            found = NoiseSchedule.linear(group.steps)
+        case "scaled_linear":
+            found = NoiseSchedule.scaled_linear(group.steps)
+        case "cosine":
+            found = NoiseSchedule.cosine(group.steps)
+        case "cosine_floored":
+            found = NoiseSchedule.cosine_floored(group.steps)
+        case "sigmoid":
+            found = continuous.sigmoid().table(group.steps)
+        case "laplace":
+            found = continuous.laplace().table(group.steps)
+    return found.zero_terminal_snr() if group.zero_snr else found
+
+
+def build_objective(recipe: Recipe) -> Objective:
+    """The loss of the recipe."""
+    group = recipe.objective
+    match group.name:
+        case "ddpm":
+            weight = None
+            if group.min_snr_gamma is not None:
+                weight = objectives.min_snr(group.min_snr_gamma, group.prediction_type)
+            elif group.p2_gamma is not None:
+                weight = objectives.p2(gamma=group.p2_gamma)
+            return objectives.ddpm(build_schedule(recipe.schedule), group.prediction_type, weight)
+        case "learned_variance":
+            return objectives.learned_variance(build_schedule(recipe.schedule))
+        case "score":
+            return objectives.score(_continuous(recipe.schedule))
+        case "edm":
+            return objectives.edm(group.sigma_data)
+        case "flow":
+            return objectives.flow(group.times, group.shift)
+
+
+def _continuous(group: ScheduleGroup) -> continuous.ContinuousSchedule:
+    """The recipe's schedule in continuous time.
+
+    Raises :class:`RecipeError` for one that has no such form.
+    """
+    known: dict[str, Callable[[], continuous.ContinuousSchedule]] = {
+        "linear": continuous.linear,
+        "cosine": continuous.cosine,
+        "sigmoid": continuous.sigmoid,
+        "laplace": continuous.laplace,
+    }
+    if group.name not in known or group.zero_snr:
+        raise RecipeError(f"the score objective needs a schedule in continuous time: {', '.join(known)}")
+    return known[group.name]()
+
+
+def build_denoiser(recipe: Recipe, network: nn.Module, modality: Modality, conditions: Conditions) -> Denoise:
+    """The trained network as x0 at any level; values are clipped where the modality knows their range."""
+    group = recipe.objective
+
+    def told(z: Tensor, t: Tensor) -> Tensor:
+        said: Tensor = network(z, t, **conditions)
+        # A learnt variance is told in the second half of the channels; solvers here take their own.
+        return said[:, : z.shape[1]] if group.name == "learned_variance" else said
+
+    match group.name:
+        case "ddpm":
+            denoise = denoisers.discrete(told, build_schedule(recipe.schedule), group.prediction_type)
+        case "learned_variance":
+            denoise = denoisers.discrete(told, build_schedule(recipe.schedule), "epsilon")
+        case "score":
+            denoise = denoisers.continuous(told, _continuous(recipe.schedule), "epsilon")
+        case "edm":
+            denoise = denoisers.edm(told, group.sigma_data)
+        case "flow":
+            denoise = denoisers.flow(told)
+    return denoise if modality.value_range is None else denoisers.clipped(denoise, modality.value_range)
+
+
+def build_grid(recipe: Recipe, steps: int, spacing: str | None = None) -> Grid:
+    """The noise levels of ``steps`` steps, as suits the objective, or spaced as told.
+
+    Raises :class:`RecipeError` for an unknown spacing or one that does not suit the objective, and :class:`ValueError`
+    for a number of steps that the schedule does not have.
+    """
+    name = recipe.objective.name
+    if name == "flow":
+        _only(spacing, {"uniform"}, name)
+        return Grid.flow(steps, recipe.objective.shift)
+    if name == "edm":
+        _only(spacing, {"karras", "exponential"}, name)
+        ratios = exponential_ratios if spacing == "exponential" else karras_ratios
+        return Grid.from_ratios(ratios(steps, *EDM_RANGE), "ve")
+    table = _continuous(recipe.schedule).table() if name == "score" else build_schedule(recipe.schedule)
+    _only(spacing, {"leading", "linspace", "trailing", "karras", "exponential"}, name)
+    if spacing in ("karras", "exponential"):
+        ratios = exponential_ratios if spacing == "exponential" else karras_ratios
+        return Grid.from_ratios(ratios(steps, *ratio_range(table)))
+    kind: Spacing = "leading" if spacing == "leading" else "linspace" if spacing == "linspace" else "trailing"
+    return Grid.from_timesteps(table, spaced_timesteps(len(table), steps, kind))
+
+
+def _only(spacing: str | None, known: set[str], objective: str) -> None:
+    if spacing is not None and spacing not in known:
+        raise RecipeError(f"the spacing {spacing!r} is none of the {objective} objective's: {', '.join(sorted(known))}")

@@ -1,0 +1,1 @@
+"""The config groups of the recipes, as YAML."""

@@ -1,0 +1,111 @@
+"""What the trainer and the sampler need to know of pictures, sounds or molecules: data in, results out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from denoscope.training.draws import Draws
+
+Conditions = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
+    """N examples in memory: ``data`` ``(N, …)``, and what each is conditioned on, by keyword, ``(N, …)``.
+
+    Data of uint8 are pictures and are brought to [−1, 1] a batch at a time, so that they take a quarter of the memory.
+
+    Raises :class:`ValueError` when the numbers of examples differ or the data are not finite.
+    """
+
+    data: Tensor
+    conditions: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be learnt from."""
+        for name, values in self.conditions.items():
+            if len(values) != len(self.data):
+                raise ValueError(f"{len(values)} {name} for {len(self.data)} examples")
+        if self.data.is_floating_point() and not bool(torch.isfinite(self.data).all()):
+            bad = int((~torch.isfinite(self.data.flatten(1)).all(1)).nonzero()[0])
+            raise ValueError(f"example {bad} of the data is not finite (NaN or infinite)")
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.data)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Conditions]:
+        """The examples with these numbers ``(B,)``: float32 ``(B, …)`` and conditions ``(B, …)``."""
+        clean = self.data[indices]
+        if clean.dtype == torch.uint8:
+            clean = clean.float() / 127.5 - 1
+        return clean, {name: values[indices] for name, values in self.conditions.items()}
+
+    def split(self, held_out: float, seed: int = 0) -> tuple["Examples", "Examples"]:
+        """Most, and a random share ``held_out`` of all: at least one, and none when the share is zero."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        count = min(len(self) - 1, max(1, round(held_out * len(self)))) if held_out > 0 else 0
+        return self._pick(order[count:]), self._pick(order[:count])
+
+    def _pick(self, indices: Tensor) -> "Examples":
+        chosen = indices.sort().values
+        return Examples(self.data[chosen], {name: values[chosen] for name, values in self.conditions.items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modality:
+    """How samples of a kind come to be and what becomes of them.
+
+    ``shape`` is one sample's, ``classes`` the names of its classes if it has any (the network then has one more, which
+    stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample. ``noise`` makes
+    a starting noise fit (molecules have no noise of their centre). ``picture`` shows samples ``(n, …)`` at a glance,
+    ``write`` puts each into a file of its own and returns the files, ``judge`` measures samples, given their labels or
+    None. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random.
+    """
+
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    conditions: Callable[[Sequence[int], Tensor | None], Conditions]
+    picture: Callable[[Tensor, Conditions], Image.Image]
+    write: Callable[[Tensor, Conditions, Path], list[Path]]
+    judge: Callable[[Tensor, Conditions], dict[str, float]]
+    value_range: float | None = None
+    label_dropout: float = 0.0
+    augment: Callable[[Tensor, Draws], Tensor] | None = None
+    noise: Callable[[Tensor, Conditions], Tensor] | None = None
+
+    def labels(self, n: int, wanted: Sequence[int] | None = None) -> Tensor | None:
+        """Labels ``(n,)``: the wanted ones, or all classes in turn; None without classes.
+
+        Raises :class:`ValueError` when a label is no class.
+        """
+        if not self.classes:
+            return None
+        turn = list(wanted) if wanted else list(range(len(self.classes)))
+        if not all(0 <= label < len(self.classes) for label in turn):
+            raise ValueError(f"labels must lie in 0 to {len(self.classes) - 1}")
+        return torch.tensor([turn[index % len(turn)] for index in range(n)])
+
+
+def labelled(classes: tuple[str, ...]) -> Callable[[Sequence[int], Tensor | None], Conditions]:
+    """Conditions that are class labels alone, or nothing; no labels means the class that stands for "not told"."""
+
+    def conditions(seeds: Sequence[int], labels: Tensor | None) -> Conditions:
+        if not classes:
+            return {}
+        return {"class_labels": torch.full((len(seeds),), len(classes)) if labels is None else labels}
+
+    return conditions
+
+
+def dropped(conditions: Conditions, classes: int, rate: float, draws: Draws) -> Conditions:
+    """Labels replaced by "not told", each sample by its own dice (Ho & Salimans 2022)."""
+    labels = conditions.get("class_labels")
+    if labels is None or rate == 0:
+        return conditions
+    hidden = (draws.uniform() < rate).to(labels.device)
+    return conditions | {"class_labels": torch.where(hidden, classes, labels)}

@@ -1,0 +1,26 @@
+"""Data of any modality, by a recipe's ``data`` group."""
+
+from denoscope.training.recipes.config import MoleculeData, PictureData, Recipe, RecipeError, SoundData
+from denoscope.training.recipes.modality import Examples, Modality
+from denoscope.training.recipes.pictures import open_pictures, picture_modality
+
+
+def open_data(recipe: Recipe) -> tuple[Examples, Modality, list[str]]:
+    """All examples, their modality, and what was skipped, a sentence each.
+
+    Raises :class:`DataError` for data that can't be read.
+    """
+    match recipe.data:
+        case PictureData():
+            return open_pictures(recipe.data)
+        case SoundData() | MoleculeData():
+            raise RecipeError(f"{recipe.data.kind} can't be trained on yet")
+
+
+def modality_of(recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...]) -> Modality:
+    """The modality of a trained model, without its data."""
+    match recipe.data:
+        case PictureData():
+            return picture_modality(recipe.data, shape, classes)
+        case SoundData() | MoleculeData():
+            raise RecipeError(f"{recipe.data.kind} can't be sampled yet")
