@@ -15,6 +15,7 @@ from denoscope.networks.config import UNetConfig
 from denoscope.networks.dit import DiT, DiTConfig
 from denoscope.networks.unconditional import UNet2D, UNet2DConfig
 from denoscope.networks.unet import UNet2DCondition
+from denoscope.networks.unet1d import UNet1D, UNet1DConfig
 
 CONFIG_FILE: Final = "config.json"
 WEIGHTS_FILE: Final = "diffusion_pytorch_model.safetensors"
@@ -41,7 +42,7 @@ class Storable(Protocol):
 
 
 def save_network(net: Storable, folder: Path | str) -> None:
-    """Write a folder that ``from_pretrained`` of the diffusers class loads whose layout the network has.
+    """Write a folder that ``from_pretrained`` of the diffusers class loads whose layout the network has, if any does.
 
     Weights keep their dtype. Each file is written beside its place, synced and renamed, so a reader sees the
     old file or the new one, never a part. Raises :class:`OSError` when the disk refuses.
@@ -94,6 +95,11 @@ def load_unet2d(folder: Path | str, dtype: torch.dtype = torch.float32, device: 
 def load_dit(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> DiT:
     """Read the folder of a diffusion transformer (``DiTTransformer2DModel``); otherwise like :func:`load_unet`."""
     return _load(folder, lambda content: DiT(DiTConfig.from_diffusers(content)), dtype, device)
+
+
+def load_unet1d(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> UNet1D:
+    """Read the folder of a U-Net of sequences, which only denoscope knows; otherwise like :func:`load_unet`."""
+    return _load(folder, lambda content: UNet1D(UNet1DConfig.from_diffusers(content)), dtype, device)
 
 
 def _load(
