@@ -168,7 +168,7 @@ def test_the_exact_paths_part_and_are_still_undecided_on_the_way(path: list[Tens
 
 @pytest.mark.parametrize("name", sorted(STOCHASTIC))
 def test_stochastic_solvers_end_in_pictures_as_often_as_the_world_has_them(name: str) -> None:
-    count = 400
+    count = 300
     grid = Grid.from_ratios(karras_ratios(100, 0.002, 80.0))
     z = torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     noise = []
