@@ -12,13 +12,13 @@ _TRANSFORMER_GROUP_NORM_EPS = 1e-6
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017) of N places to M places or words."""
 
-    def __init__(self, channels: int, context_channels: int, heads: int) -> None:
-        """``heads`` must divide ``channels``."""
+    def __init__(self, channels: int, context_channels: int, heads: int, *, bias: bool = False) -> None:
+        """``heads`` must divide ``channels``; ``bias``: of queries, keys and values."""
         super().__init__()
         self.heads = heads
-        self.to_q = nn.Linear(channels, channels, bias=False)
-        self.to_k = nn.Linear(context_channels, channels, bias=False)
-        self.to_v = nn.Linear(context_channels, channels, bias=False)
+        self.to_q = nn.Linear(channels, channels, bias=bias)
+        self.to_k = nn.Linear(context_channels, channels, bias=bias)
+        self.to_v = nn.Linear(context_channels, channels, bias=bias)
         self.to_out = nn.ModuleList([nn.Linear(channels, channels)])  # a list because diffusers' key is to_out.0
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:

@@ -1,19 +1,21 @@
-"""A U-Net on disk: the folder that diffusers reads and writes. Safetensors and JSON, no pickle."""
+"""A network on disk: the folder that diffusers reads and writes. Safetensors and JSON, no pickle."""
 
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from denoscope.networks.config import UNetConfig
+from denoscope.networks.dit import DiT, DiTConfig
 from denoscope.networks.unconditional import UNet2D, UNet2DConfig
 from denoscope.networks.unet import UNet2DCondition
+from denoscope.networks.unet1d import UNet1D, UNet1DConfig
 
 CONFIG_FILE: Final = "config.json"
 WEIGHTS_FILE: Final = "diffusion_pytorch_model.safetensors"
@@ -21,8 +23,26 @@ WEIGHTS_FILE: Final = "diffusion_pytorch_model.safetensors"
 Net = TypeVar("Net", bound=nn.Module)
 
 
-def save_unet(net: UNet2DCondition | UNet2D, folder: Path | str) -> None:
-    """Write a folder that diffusers' ``UNet2DConditionModel.from_pretrained``, or ``UNet2DModel``'s, loads.
+class Config(Protocol):
+    """What a network is made of."""
+
+    def to_diffusers(self) -> dict[str, object]:
+        """The content of ``config.json``."""
+
+
+class Storable(Protocol):
+    """A network that knows what it is made of, such as every one of :mod:`denoscope.networks` that has a loader."""
+
+    @property
+    def config(self) -> Config:
+        """What it is made of."""
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Its weights."""
+
+
+def save_network(net: Storable, folder: Path | str) -> None:
+    """Write a folder that ``from_pretrained`` of the diffusers class loads whose layout the network has, if any does.
 
     Weights keep their dtype. Each file is written beside its place, synced and renamed, so a reader sees the
     old file or the new one, never a part. Raises :class:`OSError` when the disk refuses.
@@ -38,7 +58,7 @@ def save_unet(net: UNet2DCondition | UNet2D, folder: Path | str) -> None:
     ...     )
     ... )
     >>> with TemporaryDirectory() as folder:
-    ...     save_unet(net, folder)
+    ...     save_network(net, folder)
     ...     load_unet(folder).config == net.config
     True
     """
@@ -51,10 +71,14 @@ def save_unet(net: UNet2DCondition | UNet2D, folder: Path | str) -> None:
     _replace(folder / CONFIG_FILE, lambda path: path.write_text(config, encoding="utf-8"))
 
 
+save_unet = save_network
+"""The same, by its name of old."""
+
+
 def load_unet(
     folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> UNet2DCondition:
-    """Read the folder of a U-Net with words that :func:`save_unet` or diffusers wrote, in eval mode.
+    """Read the folder of a U-Net with words that :func:`save_network` or diffusers wrote, in eval mode.
 
     Weights are cast to ``dtype``. Raises :class:`ValueError` in one sentence that names the file and the key, when the
     config asks for something that our network does not have or the weights don't fit it, and
@@ -68,6 +92,16 @@ def load_unet2d(folder: Path | str, dtype: torch.dtype = torch.float32, device: 
     return _load(folder, lambda content: UNet2D(UNet2DConfig.from_diffusers(content)), dtype, device)
 
 
+def load_dit(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> DiT:
+    """Read the folder of a diffusion transformer (``DiTTransformer2DModel``); otherwise like :func:`load_unet`."""
+    return _load(folder, lambda content: DiT(DiTConfig.from_diffusers(content)), dtype, device)
+
+
+def load_unet1d(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> UNet1D:
+    """Read the folder of a U-Net of sequences, which only denoscope knows; otherwise like :func:`load_unet`."""
+    return _load(folder, lambda content: UNet1D(UNet1DConfig.from_diffusers(content)), dtype, device)
+
+
 def _load(
     folder: Path | str, build: Callable[[Mapping[str, object]], Net], dtype: torch.dtype, device: torch.device | str
 ) -> Net:
@@ -75,7 +109,7 @@ def _load(
     config_path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
     for path in (config_path, weights_path):
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing; a U-Net folder holds {CONFIG_FILE} and {WEIGHTS_FILE}")
+            raise FileNotFoundError(f"{path} is missing; a network's folder holds {CONFIG_FILE} and {WEIGHTS_FILE}")
     try:
         content = json.loads(config_path.read_text("utf-8"))
     except ValueError as error:

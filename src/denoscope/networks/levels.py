@@ -7,14 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from denoscope.networks.attention import MapAttention, SpatialTransformer
-from denoscope.networks.blocks import Downsample, ResnetBlock, Upsample
+from denoscope.networks.blocks import Dims, Downsample, ResnetBlock, Upsample
 
 
 @dataclass(frozen=True, slots=True)
 class Bricks:
     """Makes the bricks of one level; ``heads`` is the number of attention heads there.
 
-    Without ``context_channels`` there are no words, and attention is between places alone.
+    Without ``context_channels`` there are no words, and attention is between places alone. With ``dims`` 1 the bricks
+    are those of sequences ``(B, C, L)``, which know no words.
     """
 
     time_width: int
@@ -24,10 +25,11 @@ class Bricks:
     eps: float
     dropout: float
     linear: bool = False
+    dims: Dims = 2
 
     def resnet(self, in_channels: int, out_channels: int) -> ResnetBlock:
         """A residual block."""
-        return ResnetBlock(in_channels, out_channels, self.time_width, self.groups, self.eps, self.dropout)
+        return ResnetBlock(in_channels, out_channels, self.time_width, self.groups, self.eps, self.dropout, self.dims)
 
     def attention(self, channels: int) -> SpatialTransformer | MapAttention:
         """A transformer on the map, or attention between its places."""
@@ -47,7 +49,7 @@ class DownBlock(nn.Module):
         inputs = [in_channels] + [channels] * (layers - 1)
         self.resnets = nn.ModuleList([bricks.resnet(count, channels) for count in inputs])
         self.attentions = nn.ModuleList([bricks.attention(channels) for _ in inputs]) if attends else None
-        self.downsamplers = nn.ModuleList([Downsample(channels)]) if halves else None
+        self.downsamplers = nn.ModuleList([Downsample(channels, bricks.dims)]) if halves else None
 
     def forward(self, x: Tensor, time: Tensor, context: Tensor | None) -> list[Tensor]:
         """The maps ``(B, C, H, W)`` after each layer, which are the skips; the last one goes on down."""
@@ -103,7 +105,7 @@ class UpBlock(nn.Module):
             [bricks.resnet(count + skip, channels) for count, skip in zip(inputs, skip_channels, strict=True)]
         )
         self.attentions = nn.ModuleList([bricks.attention(channels) for _ in inputs]) if attends else None
-        self.upsamplers = nn.ModuleList([Upsample(channels)]) if enlarges else None
+        self.upsamplers = nn.ModuleList([Upsample(channels, bricks.dims)]) if enlarges else None
 
     def forward(self, x: Tensor, skips: list[Tensor], time: Tensor, context: Tensor | None) -> Tensor:
         """Take this block's skips off the end of ``skips``; enlarge to the size of the one after them."""
@@ -112,8 +114,7 @@ class UpBlock(nn.Module):
             if self.attentions is not None:
                 x = self.attentions[index](x, context)
         if self.upsamplers is not None:
-            height, width = skips[-1].shape[2:]
-            x = self.upsamplers[0](x, (height, width))
+            x = self.upsamplers[0](x, skips[-1].shape[2:])
         return x
 
 
