@@ -255,7 +255,7 @@ def test_what_fails_while_writing_leaves_nothing(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["trace", "--help"], ["train", "shapes", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["trace", "--help"], ["train", "--help"], ["sample", "--help"]])
 def test_help_has_examples(denoscope: Denoscope, arguments: list[str]) -> None:
     ended = denoscope(*arguments)
     assert (ended.code, ended.err) == (0, "")

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from denoscope.cli import trace, train
+from denoscope.cli import sample, trace, train
 
 app = typer.Typer(
     name="denoscope",
@@ -18,7 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("trace", epilog=trace.EXAMPLES)(trace.trace)
-app.add_typer(train.app, name="train")
+app.command("train", epilog=train.EXAMPLES, no_args_is_help=True)(train.train)
+app.command("sample", epilog=sample.EXAMPLES)(sample.sample)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,9 +3,7 @@
 import json
 import platform
 import re
-import sys
 import time
-import warnings
 import webbrowser
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from denoscope._version import __version__
+from denoscope.cli.quiet import quieten_libraries
 from denoscope.runs import ModelRecord, RunManifest, new_run
 
 EXAMPLES: Final = (
@@ -79,7 +78,7 @@ def trace(
     picture_size, watched = _parse_size(size), _parse_words(words)
     started = datetime.now(UTC)
     clock = time.perf_counter()
-    _quieten_libraries()
+    quieten_libraries()
     # Imported here, so that --help and mistakes in the options answer at once.
     from denoscope.observer import plan_generation, trace_generation
     from denoscope.pipelines import load, model_sha256
@@ -141,20 +140,6 @@ def trace(
     _tell(run.final, manifest, traced.warnings, as_json)
     if open_report:
         webbrowser.open((run.final / "report.html").as_uri())
-
-
-def _quieten_libraries() -> None:
-    """Their progress bars, advice to developers and warnings would drown what this command has to say."""
-    from diffusers.utils import logging as of_diffusers
-    from huggingface_hub.utils import enable_progress_bars
-    from transformers.utils import logging as of_transformers
-
-    for logging in (of_diffusers, of_transformers):
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-    enable_progress_bars()  # transformers turned off that of downloads, too
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
 
 
 def _tell(folder: Path, manifest: RunManifest, cautions: tuple[str, ...], as_json: bool) -> None:

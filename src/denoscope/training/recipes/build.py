@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from denoscope.networks import UNet2D, UNet2DConfig
+from denoscope.networks import DiT, DiTConfig, UNet2D, UNet2DConfig
 from denoscope.sampling import Denoise, Grid, denoisers
 from denoscope.sampling.spacing import Spacing, exponential_ratios, karras_ratios, ratio_range, spaced_timesteps
 from denoscope.schedules import NoiseSchedule, continuous
@@ -32,7 +32,9 @@ def build_network(recipe: Recipe, modality: Modality) -> nn.Module:
         match recipe.network:
             case UNetGroup():
                 return _unet(recipe.network, modality.shape, out_channels, classes)
-            case DiTGroup() | EGNNGroup():
+            case DiTGroup():
+                return _dit(recipe.network, modality.shape, out_channels, len(modality.classes))
+            case EGNNGroup():
                 raise RecipeError(f"the network {recipe.network.kind} is not there yet")
 
 
@@ -59,6 +61,23 @@ def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: 
     except ValueError as error:
         raise RecipeError(f"network: {error}") from error
     return UNet2D(config)
+
+
+def _dit(group: DiTGroup, shape: tuple[int, ...], out_channels: int, classes: int) -> DiT:
+    try:
+        config = DiTConfig(
+            num_attention_heads=group.heads,
+            attention_head_dim=group.head_dim,
+            num_layers=group.layers,
+            in_channels=shape[0],
+            out_channels=out_channels,
+            sample_size=shape[1],
+            patch_size=group.patch_size,
+            num_embeds_ada_norm=max(classes, 1),
+        )
+    except ValueError as error:
+        raise RecipeError(f"network: {error}") from error
+    return DiT(config)
 
 
 def build_schedule(group: ScheduleGroup) -> NoiseSchedule:
@@ -154,12 +173,20 @@ def build_grid(recipe: Recipe, steps: int, spacing: str | None = None) -> Grid:
         ratios = exponential_ratios if spacing == "exponential" else karras_ratios
         return Grid.from_ratios(ratios(steps, *EDM_RANGE), "ve")
     table = _continuous(recipe.schedule).table() if name == "score" else build_schedule(recipe.schedule)
-    _only(spacing, {"leading", "linspace", "trailing", "karras", "exponential"}, name)
+    return discrete_grid(table, steps, spacing)
+
+
+def discrete_grid(schedule: NoiseSchedule, steps: int, spacing: str | None = None) -> Grid:
+    """Levels of a discrete schedule, spaced as told; ``None`` is trailing.
+
+    Raises :class:`RecipeError` for an unknown spacing, :class:`ValueError` for a number of steps that it doesn't have.
+    """
+    _only(spacing, {"leading", "linspace", "trailing", "karras", "exponential"}, "ddpm")
     if spacing in ("karras", "exponential"):
         ratios = exponential_ratios if spacing == "exponential" else karras_ratios
-        return Grid.from_ratios(ratios(steps, *ratio_range(table)))
+        return Grid.from_ratios(ratios(steps, *ratio_range(schedule)))
     kind: Spacing = "leading" if spacing == "leading" else "linspace" if spacing == "linspace" else "trailing"
-    return Grid.from_timesteps(table, spaced_timesteps(len(table), steps, kind))
+    return Grid.from_timesteps(schedule, spaced_timesteps(len(schedule), steps, kind))
 
 
 def _only(spacing: str | None, known: set[str], objective: str) -> None:

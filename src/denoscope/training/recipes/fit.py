@@ -19,8 +19,9 @@ from denoscope.training.recipes.card import write_card
 from denoscope.training.recipes.config import Recipe, RecipeError, differences, parse
 from denoscope.training.recipes.journal import Journal
 from denoscope.training.recipes.modality import Examples, Modality, dropped
+from denoscope.training.recipes.model_folder import save_trained
 from denoscope.training.recipes.open import open_data
-from denoscope.training.recipes.trained import Trained, save_trained
+from denoscope.training.recipes.trained import Trained
 from denoscope.training.recipes.validation import copies, loss_by_level
 from denoscope.training.trainer import StepResult, TrainerConfig, train
 
@@ -68,11 +69,11 @@ def fit(recipe: Recipe, out: Path, report: Callable[[StepResult], None] | None =
             watcher,
             accelerator,
         ).copy_to(network)
-        trained = Trained(recipe, network, modality)
+        trained = Trained.by_recipe(recipe, network, modality)
         if not accelerator.is_main_process:
             return Fitted(out / "model", {}, ())
-        figures, more = _finish(trained, objective, training, held_out, out)
-    model = save_trained(trained, out / "model", write_card(recipe, modality, len(training), figures))
+        figures, more = _finish(recipe, trained, objective, training, held_out, out)
+    model = save_trained(recipe, network, modality, out / "model", write_card(recipe, modality, len(training), figures))
     return Fitted(model, figures, tuple(warnings + more))
 
 
@@ -180,7 +181,7 @@ class _Watcher:
 
     def _draw(self, step: int, averaged: nn.Module) -> None:
         n = self.recipe.trainer.samples
-        trained = Trained(self.recipe, averaged, self.modality)
+        trained = Trained.by_recipe(self.recipe, averaged, self.modality)
         drawn, told = trained.sample(range(n), self.modality.labels(n), steps=min(25, self.recipe.schedule.steps))
         folder = self.out / "grids"
         folder.mkdir(exist_ok=True)
@@ -188,13 +189,13 @@ class _Watcher:
 
 
 def _finish(
-    trained: Trained, objective: Objective, training: Examples, held_out: Examples, out: Path
+    recipe: Recipe, trained: Trained, objective: Objective, training: Examples, held_out: Examples, out: Path
 ) -> tuple[dict[str, float], list[str]]:
     """Measure the finished model: loss by level, speed, copies, and what the modality judges."""
-    n = trained.recipe.trainer.samples
+    n = recipe.trainer.samples
     started = time.perf_counter()
     drawn, told = trained.sample(
-        range(10**6, 10**6 + n), trained.modality.labels(n), steps=min(50, trained.recipe.schedule.steps)
+        range(10**6, 10**6 + n), trained.modality.labels(n), steps=min(50, recipe.schedule.steps)
     )
     figures = {"samples_per_second_ddim_50": n / (time.perf_counter() - started)}
     figures |= trained.modality.judge(drawn, told)

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from denoscope.training.draws import Draws
+from denoscope.training.recipes.config import RecipeError
 
 Conditions = dict[str, Tensor]
 
@@ -19,7 +20,7 @@ class Examples:
 
     Data of uint8 are pictures and are brought to [−1, 1] a batch at a time, so that they take a quarter of the memory.
 
-    Raises :class:`ValueError` when the numbers of examples differ or the data are not finite.
+    Raises :class:`RecipeError` when the numbers of examples differ or the data are not finite.
     """
 
     data: Tensor
@@ -29,10 +30,10 @@ class Examples:
         """Refuse what can't be learnt from."""
         for name, values in self.conditions.items():
             if len(values) != len(self.data):
-                raise ValueError(f"{len(values)} {name} for {len(self.data)} examples")
+                raise RecipeError(f"{len(values)} {name} for {len(self.data)} examples")
         if self.data.is_floating_point() and not bool(torch.isfinite(self.data).all()):
             bad = int((~torch.isfinite(self.data.flatten(1)).all(1)).nonzero()[0])
-            raise ValueError(f"example {bad} of the data is not finite (NaN or infinite)")
+            raise RecipeError(f"example {bad} of the data is not finite (NaN or infinite)")
 
     def __len__(self) -> int:
         """N."""
@@ -81,13 +82,13 @@ class Modality:
     def labels(self, n: int, wanted: Sequence[int] | None = None) -> Tensor | None:
         """Labels ``(n,)``: the wanted ones, or all classes in turn; None without classes.
 
-        Raises :class:`ValueError` when a label is no class.
+        Raises :class:`RecipeError` when a label is no class.
         """
         if not self.classes:
             return None
         turn = list(wanted) if wanted else list(range(len(self.classes)))
         if not all(0 <= label < len(self.classes) for label in turn):
-            raise ValueError(f"labels must lie in 0 to {len(self.classes) - 1}")
+            raise RecipeError(f"labels must lie in 0 to {len(self.classes) - 1}")
         return torch.tensor([turn[index % len(turn)] for index in range(n)])
 
 

@@ -7,8 +7,8 @@ the second time a warm restart (Loshchilov & Hutter 2017, "SGDR") from the avera
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -26,7 +26,7 @@ from denoscope.training.shapes.autoencoder import LATENT_CHANNELS, autoencoder_l
 from denoscope.training.shapes.denoiser import DenoiserTask, NoiseLevels, Target
 from denoscope.training.shapes.latents import latent_world, unit_scale
 from denoscope.training.shapes.text import HIDDEN_SIZE, CaptionQuestions, caption_loss, new_text_encoder
-from denoscope.training.trainer import Report, TrainerConfig, train
+from denoscope.training.trainer import Report, TrainerConfig, TrainingError, train
 
 StageReport = Callable[[str, int, int, float], None]
 """Called after every step with the stage's name, the step, the stage's number of steps, and the loss."""
@@ -61,6 +61,34 @@ class ShapesRecipe:
     target: Target = "posterior"
     guidance_scale: float = 1.5
     num_inference_steps: int = 25
+
+
+def recipe_with(overrides: Sequence[str]) -> tuple[ShapesRecipe, int]:
+    """The recipe with ``steps=…`` and ``refinement_steps=…`` of the denoiser, and the number of ``threads=…``.
+
+    Raises :class:`TrainingError` for another key or a value that is no positive number.
+
+    >>> recipe, threads = recipe_with(["steps=10"])
+    >>> recipe.denoiser.steps, threads
+    (10, 2)
+    """
+    recipe, threads = ShapesRecipe(), 2
+    for override in overrides:
+        key, _, text = override.partition("=")
+        least = 0 if key == "refinement_steps" else 1
+        if not text.isdecimal() or int(text) < least:
+            raise TrainingError(f"{override!r} needs a whole number of at least {least}")
+        value = int(text)
+        match key:
+            case "steps":
+                recipe = replace(recipe, denoiser=replace(recipe.denoiser, steps=value))
+            case "refinement_steps":
+                recipe = replace(recipe, refinement=replace(recipe.refinement, steps=value))
+            case "threads":
+                threads = value
+            case _:
+                raise TrainingError(f"the recipe shapes has no key {key!r}; it has steps, refinement_steps, threads")
+    return recipe, threads
 
 
 def new_denoiser(channels: tuple[int, ...]) -> UNet2DCondition:

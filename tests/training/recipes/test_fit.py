@@ -1,0 +1,262 @@
+"""Whole runs, small ones: resume, folders that diffusers loads, tracking, what can go wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from diffusers import DDIMScheduler, DDPMPipeline, DDPMScheduler, DiTTransformer2DModel, UNet2DModel
+from PIL import Image
+
+from denoscope.data.pictures import DataError
+from denoscope.sampling import SamplingError
+from denoscope.training.checkpoints import CheckpointError, read_tensors
+from denoscope.training.recipes import Recipe, RecipeError, compose, fit, load_trained
+from denoscope.training.trainer import StepResult, TrainingError
+
+QUICK = [
+    "network.channels=[8,16]",
+    "network.head_dim=8",
+    "network.groups=4",
+    "trainer.max_steps=6",
+    "trainer.batch_size=8",
+    "trainer.samples=4",
+    "trainer.sample_every=6",
+    "trainer.validate_every=6",
+    "trainer.checkpoint_every=2",
+    "trainer.threads=1",
+    "schedule.steps=20",
+]
+
+
+@pytest.fixture
+def quick() -> Recipe:
+    """Digits, a tiny U-Net, six steps."""
+    return compose("digits", QUICK)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_accelerator() -> None:
+    """Accelerate keeps its settings for the life of a process, and a test may want others."""
+    AcceleratorState._reset_state(True)
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+def stop_at(step: int) -> object:
+    def report(done: StepResult) -> None:
+        if done.step == step:
+            raise Stopped
+
+    return report
+
+
+def test_a_run_leaves_what_it_promises(quick: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fitted = fit(quick, out)
+    assert fitted.model == out / "model"
+    for name in ("recipe.json", "checkpoint.safetensors", "samples.png", "grids/step_0000006.png", "model/README.md"):
+        assert (out / name).stat().st_size > 0, name
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss", "gradient_norm", "learning_rate", "samples_per_second"} < lines[0].keys() | {"step", "x"}
+    assert len([key for key in lines[-1] if key.startswith("validation_loss_")]) == 10
+    assert 0 <= fitted.figures["nearer_than_held_out"] <= 1
+    assert "# A diffusion model of digits" in (out / "model" / "README.md").read_text()
+
+
+def test_a_stopped_run_goes_on_as_if_unbroken(quick: Recipe, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    fit(quick, whole)
+    with pytest.raises(Stopped):
+        fit(quick, broken, stop_at(4))  # type: ignore[arg-type]
+    seen: list[int] = []
+    fit(quick, broken, lambda done: seen.append(done.step))
+    assert seen == [4, 5]
+    expected, told = read_tensors(whole / "checkpoint.safetensors")
+    found, told_too = read_tensors(broken / "checkpoint.safetensors")
+    assert told == told_too
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+    steps = [
+        [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for run in (whole, broken)
+    ]
+    assert steps[0] == steps[1]
+
+
+def test_another_recipe_in_the_same_folder_is_refused(quick: Recipe, tmp_path: Path) -> None:
+    fit(quick, tmp_path)
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(RecipeError, match=r"holds another training \(network\.channels differ\)"):
+        fit(compose("digits", [*QUICK, "network.channels=[8,24]"]), tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_a_model_without_classes_is_a_pipeline_of_diffusers(tmp_path: Path) -> None:
+    fit(compose("digits", [*QUICK, "data.classes=false", "objective=epsilon"]), tmp_path)
+    pipe = DDPMPipeline.from_pretrained(tmp_path / "model")
+    drawn = pipe(batch_size=2, num_inference_steps=4, generator=torch.Generator().manual_seed(0), output_type="np")
+    assert drawn.images.shape[:3] == (2, 8, 8)
+    # The same start, the same levels, DDIM: their scheduler's loop and ours.
+    trained = load_trained(tmp_path)
+    scheduler = DDIMScheduler.from_config(pipe.scheduler.config, timestep_spacing="trailing")
+    scheduler.set_timesteps(5)
+    z = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    ours, _ = trained.sample([3], steps=5)
+    sigma = float((1 - scheduler.alphas_cumprod[-1]) ** 0.5)
+    z = z * sigma
+    for t in scheduler.timesteps:
+        with torch.no_grad():
+            z = scheduler.step(pipe.unet(z, t).sample, t, z, use_clipped_model_output=True).prev_sample
+    torch.testing.assert_close(ours, z, rtol=0, atol=1e-5)
+
+
+def test_networks_with_classes_load_in_diffusers(quick: Recipe, tmp_path: Path) -> None:
+    fit(quick, tmp_path / "unet")
+    z, t, labels = torch.randn(2, 1, 8, 8), torch.tensor([3, 9]), torch.tensor([0, 10])
+    theirs = UNet2DModel.from_pretrained(tmp_path / "unet" / "model", subfolder="unet").eval()
+    ours = load_trained(tmp_path / "unet" / "model").network
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(z, t, labels).sample, ours(z, t, labels), rtol=0, atol=1e-5)
+    small = ["network=dit", "network.layers=1", "network.heads=2", "network.head_dim=8"]
+    fit(compose("digits", [*QUICK[3:], *small]), tmp_path / "dit")
+    transformer = DiTTransformer2DModel.from_pretrained(tmp_path / "dit" / "model", subfolder="transformer").eval()
+    ours = load_trained(tmp_path / "dit").network
+    with torch.no_grad():
+        torch.testing.assert_close(transformer(z, t, labels).sample, ours(z, t, labels), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ["objective=edm"],
+        ["objective=flow", "objective.shift=3"],
+        ["objective=score"],
+        ["objective=learned_variance"],
+        ["objective=p2"],
+        ["schedule=zero_snr"],
+        ["schedule=laplace", "objective=sample"],
+    ],
+    ids=" ".join,
+)
+def test_every_objective_trains_saves_and_samples(choice: list[str], tmp_path: Path) -> None:
+    fit(compose("digits", [*QUICK, *choice]), tmp_path)
+    trained = load_trained(tmp_path)
+    first, _ = trained.sample([1, 2, 3], torch.tensor([0, 1, 2]), steps=4, solver="dpmpp_2m", guidance_scale=2.0)
+    alone, _ = trained.sample([3], torch.tensor([2]), steps=4, solver="dpmpp_2m", guidance_scale=2.0, batch_size=1)
+    assert bool(torch.isfinite(first).all())
+    torch.testing.assert_close(first[2:], alone, rtol=0, atol=1e-5)  # same seed, another batch: the same picture
+
+
+def test_a_pipeline_of_diffusers_is_sampled(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        sample_size=8,
+        block_out_channels=(8, 16),
+        norm_num_groups=4,
+        layers_per_block=1,
+        down_block_types=("DownBlock2D",) * 2,
+        up_block_types=("UpBlock2D",) * 2,
+    )
+    DDPMPipeline(unet=unet, scheduler=DDPMScheduler(num_train_timesteps=50)).save_pretrained(tmp_path)
+    drawn, _ = load_trained(tmp_path).sample([0, 1], steps=5)
+    assert drawn.shape == (2, 3, 8, 8)
+    assert float(drawn.abs().max()) <= 1 + 1e-6
+
+
+def test_tensorboard_gets_the_curves(tmp_path: Path) -> None:
+    fit(compose("digits", [*QUICK, "trainer.log_with=tensorboard"]), tmp_path)
+    events = list(tmp_path.rglob("events.out.tfevents.*"))
+    assert events
+    assert b"validation_loss" in events[0].read_bytes()
+
+
+def test_a_tracker_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="aim"):
+        fit(compose("digits", [*QUICK, "trainer.log_with=aim"]), tmp_path)
+
+
+def test_mixed_precision_trains(tmp_path: Path) -> None:
+    fit(compose("digits", [*QUICK, "trainer.mixed_precision=bf16"]), tmp_path)
+    assert all(value.dtype == torch.float32 for value in load_trained(tmp_path).network.parameters())
+
+
+def pictures(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for index in range(count):
+        Image.fromarray(rng.integers(0, 256, (9, 11, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    return folder
+
+
+def test_a_folder_of_ones_own_with_a_bad_file(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "mine", 6)
+    (folder / "bad.png").write_bytes(b"no picture")
+    mine = [f"data.folder={folder}", "data.size=9", "data.flip=true", "network.attention=[]"]
+    recipe = compose("folder", [*QUICK, *mine])
+    fitted = fit(recipe, tmp_path / "run")
+    assert any("bad.png" in warning for warning in fitted.warnings)
+    drawn, _ = load_trained(fitted.model).sample([0], steps=3)
+    assert drawn.shape == (1, 3, 9, 9)  # an odd size
+    with pytest.raises(DataError, match=r"bad\.png"):
+        fit(recipe.model_copy(update={"data": recipe.data.model_copy(update={"bad_files": "fail"})}), tmp_path / "r2")
+
+
+def test_one_picture_is_too_few(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "mine", 1)
+    with pytest.raises(DataError, match="at least two are needed"):
+        fit(compose("folder", [*QUICK, f"data.folder={folder}", "data.size=9"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_files_are_told(quick: Recipe, tmp_path: Path) -> None:
+    fit(quick, tmp_path)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="no readable checkpoint"):
+        fit(quick, tmp_path)
+    (tmp_path / "model" / "unet" / "diffusion_pytorch_model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(RecipeError, match="is damaged"):
+        load_trained(tmp_path)
+    (tmp_path / "model" / "denoscope.json").write_text("{}")
+    with pytest.raises(RecipeError, match="can't be read"):
+        load_trained(tmp_path)
+    with pytest.raises(RecipeError, match="no model trained here"):
+        load_trained(tmp_path / "grids")
+
+
+def test_what_can_not_be_sampled_is_told(quick: Recipe, tmp_path: Path) -> None:
+    fit(quick, tmp_path)
+    trained = load_trained(tmp_path)
+    for options, told in (
+        ({"solver": "magic"}, "there is no solver 'magic'"),
+        ({"steps": 21}, "1 to 20 steps"),
+        ({"spacing": "odd"}, "the spacing 'odd'"),
+        ({"guidance_scale": float("nan")}, "finite"),
+    ):
+        with pytest.raises(RecipeError, match=told):
+            trained.sample([0], torch.tensor([0]), **options)
+    with pytest.raises(RecipeError, match="labels must lie in 0 to 9"):
+        trained.modality.labels(1, [10])
+    with torch.no_grad():
+        next(trained.network.parameters()).fill_(float("nan"))
+    with pytest.raises(SamplingError, match="not finite at step 0"):
+        trained.sample([0], torch.tensor([0]), steps=2)
+
+
+def test_a_disk_that_refuses_keeps_the_last_checkpoint(
+    quick: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Stopped):
+        fit(quick, tmp_path, stop_at(3))  # type: ignore[arg-type]
+    kept = (tmp_path / "checkpoint.safetensors").read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("denoscope.training.checkpoints.save_file", full)
+    with pytest.raises(TrainingError, match=r"No space left on device.* is kept"):
+        fit(quick, tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == kept
