@@ -14,6 +14,7 @@ FLOORS = {
     "data": 1,
     "pipelines": 1,
     "sampling": 1,
+    "metrics": 3,
     "observer": 2,
     "training": 2,
     "reports": 4,

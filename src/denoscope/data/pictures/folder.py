@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from denoscope.data.pictures.errors import DataError
+from denoscope.data.errors import DataError
 from denoscope.data.pictures.pictures import PictureSet
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from denoscope.data.pictures.errors import DataError
+from denoscope.data.errors import DataError
 from denoscope.data.pictures.pictures import PictureSet
 
 FASHION_FOLDER: Final = Path("/usr/share/datasets/fashion-mnist")

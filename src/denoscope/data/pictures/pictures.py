@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from denoscope.data.pictures.errors import DataError
+from denoscope.data.errors import DataError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

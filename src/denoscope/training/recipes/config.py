@@ -43,11 +43,22 @@ class PictureData(_Group):
 
 
 class SoundData(_Group):
-    """Sounds: the world of tones, or a folder of one's own."""
+    """Sounds: ``examples`` of the world of tones, or a folder of one's own, as log-mel spectrograms.
+
+    Sounds are ``(frames − 1)·hop_length`` samples long, at ``sample_rate`` (tones have their own).
+    """
 
     kind: Literal["tones", "sounds"]
     folder: Path | None = None
     examples: Count = 8000
+    sample_rate: Count = 16000
+    frames: Count = 32
+    n_fft: Count = 512
+    hop_length: Count = 128
+    n_mels: Count = 32
+    f_min: Annotated[float, Field(ge=0)] = 60.0
+    f_max: Positive = 3800.0
+    bad_files: Literal["skip", "fail"] = "skip"
     classes: bool = True
     label_dropout: Fraction = 0.1
     held_out: Fraction = 0.05

@@ -3,6 +3,7 @@
 from denoscope.training.recipes.config import MoleculeData, PictureData, Recipe, RecipeError, SoundData
 from denoscope.training.recipes.modality import Examples, Modality
 from denoscope.training.recipes.pictures import open_pictures, picture_modality
+from denoscope.training.recipes.sounds import open_sounds, sound_modality
 
 
 def open_data(recipe: Recipe) -> tuple[Examples, Modality, list[str]]:
@@ -13,7 +14,9 @@ def open_data(recipe: Recipe) -> tuple[Examples, Modality, list[str]]:
     match recipe.data:
         case PictureData():
             return open_pictures(recipe.data)
-        case SoundData() | MoleculeData():
+        case SoundData():
+            return open_sounds(recipe.data)
+        case MoleculeData():
             raise RecipeError(f"{recipe.data.kind} can't be trained on yet")
 
 
@@ -22,5 +25,7 @@ def modality_of(recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...]
     match recipe.data:
         case PictureData():
             return picture_modality(recipe.data, shape, classes)
-        case SoundData() | MoleculeData():
+        case SoundData():
+            return sound_modality(recipe.data, shape, classes)
+        case MoleculeData():
             raise RecipeError(f"{recipe.data.kind} can't be sampled yet")

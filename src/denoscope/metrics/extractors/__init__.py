@@ -1,0 +1,1 @@
+"""Networks that turn samples into features."""
