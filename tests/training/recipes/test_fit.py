@@ -260,3 +260,16 @@ def test_a_disk_that_refuses_keeps_the_last_checkpoint(
     with pytest.raises(TrainingError, match=r"No space left on device.* is kept"):
         fit(quick, tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == kept
+
+
+def test_sounds_train_and_are_written_as_waves(tmp_path: Path) -> None:
+    fitted = fit(compose("tones", [*QUICK, "network.attention=[]", "data.examples=40"]), tmp_path / "run")
+    assert 0 <= fitted.figures["label_read_back"] <= 1
+    trained = load_trained(fitted.model)
+    drawn, told = trained.sample([0, 1], torch.tensor([0, 7]), steps=3)
+    files = trained.modality.write(drawn, told, tmp_path / "waves")
+    assert [file.name for file in files] == ["00000.wav", "00001.wav"]
+    mine = [f"data.folder={tmp_path / 'waves'}", "network.attention=[]", "data.sample_rate=8000", "data.f_max=3900"]
+    mine += ["data.frames=16", "data.n_mels=16", "data.n_fft=512"]
+    fit(compose("sounds", [*QUICK, *mine]), tmp_path / "mine")
+    assert load_trained(tmp_path / "mine").modality.shape == (1, 16, 16)

@@ -13,7 +13,7 @@ from denoscope.data.errors import DataError
 class LogMel:
     """A spectrogram of ``n_mels`` bands in decibels, scaled so that ``floor_db`` is −1 and full scale is 1.
 
-    Bands are triangles at equal distances on the mel scale of O'Shaughnessy (1987), 2595·log₁₀(1 + f/700), each of peak 1.
+    Bands are triangles of peak 1, at equal distances on the mel scale of O'Shaughnessy (1987), 2595·log₁₀(1 + f/700).
     0 dB is the magnitude of a sine of amplitude 1.
 
     Raises :class:`DataError` when the values don't fit together.
@@ -60,8 +60,8 @@ class LogMel:
         """Spectrograms ``(N, 1, n_mels, frames)`` to waves ``(N, samples(frames))`` that have about them.
 
         Magnitudes are the non-negative ones that the bands could come from (multiplicative updates, Lee & Seung 2001),
-        phases those of the fast Griffin–Lim algorithm (Perraudin et al. 2013), from random ones drawn by ``seed``, alike
-        for every spectrogram.
+        phases those of the fast Griffin–Lim algorithm (Perraudin et al. 2013), from random ones drawn by ``seed``, the
+        same for every spectrogram.
         """
         decibels = (spectrograms[:, 0].float().clamp(-1, 1) - 1) / 2 * -self.floor_db
         mel = torch.where(decibels <= self.floor_db, 0.0, 10 ** (decibels / 20))
@@ -94,9 +94,8 @@ class LogMel:
 
     def _istft(self, spectrum: Tensor, length: int) -> Tensor:
         window = torch.hann_window(self.n_fft)
-        wave: Tensor = torch.istft(
-            spectrum * (window.sum() / 2), self.n_fft, self.hop_length, window=window, length=length
-        )
+        spectrum = spectrum * (window.sum() / 2)
+        wave: Tensor = torch.istft(spectrum, self.n_fft, self.hop_length, window=window, length=length)
         return wave
 
     def _scaled(self, decibels: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def open_sounds(data: SoundData) -> tuple[Examples, Modality, list[str]]:
 
 
 def sound_modality(data: SoundData, shape: tuple[int, ...], classes: tuple[str, ...]) -> Modality:
-    """How sounds are shown (low frequencies at the bottom), written as WAV, and judged (tones alone, by the checker)."""
+    """How sounds are shown (low frequencies at the bottom), written as WAV, and judged (tones, by the checker)."""
     scale = spectrograms_of(data)
 
     def write(samples: Tensor, conditions: Conditions, folder: Path) -> list[Path]:

@@ -15,14 +15,13 @@ LEVELS: Final = 10
 
 
 @torch.no_grad()
-def loss_by_level(
-    objective: Objective, network: nn.Module, examples: Examples, n: int = 512, batch_size: int = 64
-) -> list[float]:
+def loss_by_level(objective: Objective, network: nn.Module, examples: Examples, batch_size: int = 64) -> list[float]:
     """Mean loss in each tenth of the noise levels that training draws, cleanest first: ``LEVELS`` numbers.
 
-    The same examples, levels and noise at each call, so that calls can be compared. ``n`` examples, repeated if there
-    are fewer.
+    The same examples, levels and noise at each call, so that calls can be compared. Each of up to 64 examples is taken
+    eight times, or of up to 512 as often as makes 512; at least 64 in all.
     """
+    n = max(64, min(512, 8 * len(examples)))
     device = next(network.parameters()).device
     losses: list[Tensor] = []
     times: list[Tensor] = []

@@ -17,7 +17,8 @@ class Traits:
 
     ``flatness`` in [0, 1]: geometric over arithmetic mean of the power spectrum, 100–3,500 Hz; ``octaves`` the rise of
     the strongest frequency from the first to the last quarter; ``second`` how strong, at the same moment, the strongest
-    frequency at least .9 octaves away is relative to the strongest one (median over time); ``swing`` how much of the loudness is a periodic change of 5–10 Hz; ``pitch`` in Hz.
+    frequency at least .9 octaves away is relative to the strongest one (median over time); ``swing`` how much of the
+    loudness is a periodic change of 5–10 Hz; ``pitch`` in Hz.
     """
 
     flatness: float
