@@ -1,5 +1,7 @@
 """Molecules to train on, and molecules read back from points in space. Needs RDKit: the extra ``molecules``."""
 
+from denoscope.data.molecules.drawing import draw, draw_clouds, write_sdf, write_xyz
+from denoscope.data.molecules.joint import from_joint, to_joint
 from denoscope.data.molecules.molecules import MoleculeSet, SmilesList, load_smiles, molecules, small_molecules
 from denoscope.data.molecules.reading import Figures, Reading, figures, read, read_all
 from denoscope.data.pictures.errors import DataError
@@ -10,10 +12,16 @@ __all__ = [
     "MoleculeSet",
     "Reading",
     "SmilesList",
+    "draw",
+    "draw_clouds",
     "figures",
+    "from_joint",
     "load_smiles",
     "molecules",
     "read",
     "read_all",
     "small_molecules",
+    "to_joint",
+    "write_sdf",
+    "write_xyz",
 ]

@@ -56,7 +56,9 @@ AROMATIC: Final = {"C-C": (1.34, 1.43), "C-N": (1.29, 1.38), "N-N": (1.27, 1.39)
 """Bonds of an aromatic ring of six, Å: between a double and a single bond, where the table alone would be wrong."""
 
 
-def bond_orders(positions: NDArray[np.floating], kinds: NDArray[np.integer], elements: Sequence[str]) -> NDArray[np.int64]:
+def bond_orders(
+    positions: NDArray[np.floating], kinds: NDArray[np.integer], elements: Sequence[str]
+) -> NDArray[np.int64]:
     """Orders 0 to 3 of all bonds, ``(A, A)``, symmetric, of atoms at ``positions`` ``(A, 3)`` in Å.
 
     ``kinds`` ``(A,)`` number the ``elements``. Raises :class:`DataError` for elements that the table lacks.

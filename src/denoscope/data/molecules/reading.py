@@ -54,7 +54,9 @@ def read(
     """
     need_rdkit()
     if positions.dim() != 2 or positions.shape[1] != 3 or kinds.shape != positions.shape[:1]:
-        raise DataError(f"positions (A, 3) and kinds (A,) are needed, not {tuple(positions.shape)}, {tuple(kinds.shape)}")
+        raise DataError(
+            f"positions (A, 3) and kinds (A,) are needed, not {tuple(positions.shape)}, {tuple(kinds.shape)}"
+        )
     if mask is not None:
         positions, kinds = positions[mask.bool()], kinds[mask.bool()]
     where, what = positions.detach().cpu().double().numpy(), kinds.detach().cpu().numpy()
