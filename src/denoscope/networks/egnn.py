@@ -57,7 +57,7 @@ class EquivariantLayer(nn.Module):
         nn.init.xavier_uniform_(self.pull[-1].weight, gain=1e-3)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, h: Tensor, start: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """``x`` ``(B, N, D)``, ``h`` ``(B, N, hidden)``; ``start`` tells distances of the input, ``edges`` is a mask."""
+        """``x`` ``(B, N, D)``, ``h`` ``(B, N, hidden)``; ``start`` tells the input's distances, ``edges`` is a mask."""
         difference = x[:, :, None] - x[:, None]
         squared = difference.square().sum(-1, keepdim=True)
         distances = torch.cat([_told(squared, self.waves), start], dim=-1)
@@ -85,7 +85,7 @@ def _told(squared: Tensor, waves: int) -> Tensor:
 def _of_pairs(linear: nn.Module, h: Tensor, distances: Tensor) -> Tensor:
     """``linear`` of (hᵢ, hⱼ, distances) for all pairs, each h multiplied but once: ``(B, N, N, hidden)``."""
     assert isinstance(linear, nn.Linear)
-    one, other, between = linear.weight.split([h.shape[-1], h.shape[-1], distances.shape[-1]], dim=1)
+    one, other, between = torch.split(linear.weight, [h.shape[-1], h.shape[-1], distances.shape[-1]], dim=1)
     own = functional.linear(h, one, linear.bias)
     return own[:, :, None] + functional.linear(h, other)[:, None] + functional.linear(distances, between)
 

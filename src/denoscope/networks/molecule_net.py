@@ -64,7 +64,7 @@ class MoleculeNet(nn.Module):
         nn.init.zeros_(self.network.read.weight)
         nn.init.zeros_(self.network.read.bias)
         for layer in self.network.layers:
-            nn.init.zeros_(layer.pull[-1].weight)  # type: ignore[index, union-attr, arg-type]
+            nn.init.zeros_(layer.pull[-1].weight)  # type: ignore[index, union-attr]
 
     def forward(
         self, z: Tensor, timestep: Tensor | float, mask: Tensor | None = None, cond: Tensor | None = None

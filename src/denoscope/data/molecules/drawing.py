@@ -52,7 +52,8 @@ def draw(mols: "Sequence[Chem.Mol | Reading | None]", *, columns: int = 6, size:
             return blank
         flat = Chem.RemoveHs(found)
         flat.RemoveAllConformers()
-        return Draw.MolToImage(flat, size=(size, size)).convert("RGB")
+        picture: Image.Image = Draw.MolToImage(flat, size=(size, size))  # type: ignore[no-untyped-call]
+        return picture.convert("RGB")
 
     _check(len(mols), columns, size)
     return _grid([cell(mol) for mol in mols], columns, size)
@@ -63,8 +64,8 @@ def draw_clouds(
 ) -> Image.Image:
     """Atoms as balls, seen along the direction in which a molecule is thinnest; the nearest are drawn last.
 
-    ``(N, A, 3)`` in Å, ``(N, A)``, ``(N, A)``; one scale for all. Raises :class:`DataError` for no molecules, sizes that
-    are not positive, or positions that are not finite.
+    ``(N, A, 3)`` in Å, ``(N, A)``, ``(N, A)``; one scale for all. Raises :class:`DataError` for no molecules, sizes
+    that are not positive, or positions that are not finite.
 
     >>> import torch
     >>> draw_clouds(torch.zeros(3, 1, 3), torch.zeros(3, 1).long(), torch.ones(3, 1).bool(), ("C",), size=50).size

@@ -215,8 +215,8 @@ def embedded(smiles: str, conformers: int = 1, seed: int = 0) -> "Chem.Mol":
     mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
     settings = rdDistGeom.ETKDGv3()
     digest = hashlib.blake2b(f"{seed}/{smiles}".encode(), digest_size=4).digest()
-    settings.randomSeed = int.from_bytes(digest, "little") >> 1
-    settings.numThreads = 1
+    settings.randomSeed = int.from_bytes(digest, "little") >> 1  # type: ignore[assignment]  # as RDKit's stubs say
+    settings.numThreads = 1  # type: ignore[assignment]
     found = len(rdDistGeom.EmbedMultipleConfs(mol, conformers, settings))
     if found < conformers:
         raise DataError(f"RDKit finds {found} of {conformers} conformers")

@@ -141,7 +141,7 @@ def _with_aromatic_rings(
     mol = _joined(np.minimum(orders, 1), symbols)
     rings = []
     for ring in Chem.GetSymmSSSR(mol):
-        sides = list(zip(ring, [*ring][1:] + [ring[0]], strict=True))
+        sides = list(zip(ring, np.roll(ring, -1).tolist(), strict=True))
         limits = [ranges.get(f"{symbols[i]}-{symbols[j]}", (0.0, 0.0)) for i, j in sides]
         lengths = [float(np.linalg.norm(where[i] - where[j])) for i, j in sides]
         if len(ring) == 6 and all(low < length < high for length, (low, high) in zip(lengths, limits, strict=True)):
