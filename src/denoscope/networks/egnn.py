@@ -61,6 +61,7 @@ class EquivariantLayer(nn.Module):
         difference = x[:, :, None] - x[:, None]
         squared = difference.square().sum(-1, keepdim=True)
         distances = torch.cat([_told(squared, self.waves), start], dim=-1)
+        pull = self.pull[1:](_of_pairs(self.pull[0], h, distances))
         message = self.message[1:](_of_pairs(self.message[0], h, distances))
         if self.gate is not None:
             message = message * self.gate(message)
@@ -68,7 +69,6 @@ class EquivariantLayer(nn.Module):
         h = h + self.update(torch.cat([h, (message * edges).sum(2) / neighbours], dim=-1))
         # Divided by the distance plus one, so that near points do not throw each other away (eq. 12).
         direction = difference / (squared + 1e-8).sqrt().add(1)
-        pull = self.pull[1:](_of_pairs(self.pull[0], h, distances))
         moved = (direction * torch.tanh(pull) * self.reach * edges).sum(2) / neighbours
         return x + moved, h
 
