@@ -10,6 +10,7 @@ from typing import Annotated
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from denoscope.data.molecules import figures, molecules, read_all, small_molecules
@@ -57,7 +58,7 @@ def main(
                 for key in ("hydrogens", "n", "same", "valid", "stable", "spread")
             )
         )
-    Console().print(table, f"read wrongly: {rows[0]['wrong']}")
+    Console().print(table, escape(f"read wrongly: {rows[0]['wrong']}"))
 
 
 if __name__ == "__main__":
