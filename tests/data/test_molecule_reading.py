@@ -24,7 +24,7 @@ from denoscope.data.molecules import (
     write_xyz,
 )
 from denoscope.data.molecules.bonds import bond_orders
-from denoscope.data.molecules.molecules import canonical
+from denoscope.data.molecules.sets import canonical
 
 
 @pytest.fixture(scope="module")

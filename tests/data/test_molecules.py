@@ -19,7 +19,7 @@ from denoscope.data.molecules import (
     small_molecules,
     to_joint,
 )
-from denoscope.data.molecules.molecules import canonical
+from denoscope.data.molecules.sets import canonical
 
 DIGEST = "f9f7f2f700f6368a245b03aab71345b3c8ad67d5231d67d459e799b1bf105ffa"
 

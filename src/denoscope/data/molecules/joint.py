@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from denoscope.data.molecules.molecules import MoleculeSet
+from denoscope.data.molecules.sets import MoleculeSet
 from denoscope.data.pictures.errors import DataError
 
 POSITION_SCALE: Final = 0.8
