@@ -53,7 +53,7 @@ class MoleculeNet(nn.Module):
 
     >>> net = MoleculeNet(MoleculeNetConfig(kinds=4, hidden=8, layers=2))
     >>> z, mask = torch.randn(2, 6, 7), torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
-    >>> float(net(z, torch.tensor([10.0, 500.0]), mask=mask).abs().max())
+    >>> float(net(z, torch.tensor([10.0, 500.0]), mask=mask).detach().abs().max())
     0.0
     """
 
