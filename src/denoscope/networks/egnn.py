@@ -4,17 +4,20 @@ Turning or mirroring the points does the same to the predicted coordinates and l
 shifting the points changes nothing; renumbering them renumbers the prediction.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
 class EGNNConfig:
     """``features`` numbers a point (one-hot elements, charges), hidden width, layers; ``attends``: edges are gated.
 
-    ``coordinate_range`` bounds what all layers may move a point along one edge, which keeps training stable.
+    ``coordinate_range`` bounds what all layers may move a point along one edge, which keeps training stable. ``waves``
+    frequencies tell distances as sines and cosines too, of wavelengths 15, 15/4, 15/16 … (an option of EDM's code).
 
     Raises :class:`ValueError` for sizes that are not positive.
     """
@@ -25,14 +28,15 @@ class EGNNConfig:
     attends: bool = True
     coordinate_range: float = 15.0
     cond_channels: int = 0
+    waves: int = 0
 
     def __post_init__(self) -> None:
         """Refuse sizes that are not positive."""
         for name in ("features", "hidden", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        if self.coordinate_range <= 0 or self.cond_channels < 0:
-            raise ValueError("coordinate_range must be positive and cond_channels not negative")
+        if self.coordinate_range <= 0 or self.cond_channels < 0 or self.waves < 0:
+            raise ValueError("coordinate_range must be positive, cond_channels and waves not negative")
 
 
 class EquivariantLayer(nn.Module):
@@ -42,7 +46,8 @@ class EquivariantLayer(nn.Module):
         super().__init__()
         width = config.hidden
         self.reach = config.coordinate_range / config.layers
-        edge = 2 * width + 2
+        self.waves = config.waves
+        edge = 2 * width + 2 * (1 + 2 * config.waves)
         self.message = nn.Sequential(nn.Linear(edge, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.gate = nn.Sequential(nn.Linear(width, 1), nn.Sigmoid()) if config.attends else None
         self.update = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width))
@@ -52,22 +57,37 @@ class EquivariantLayer(nn.Module):
         nn.init.xavier_uniform_(self.pull[-1].weight, gain=1e-3)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, h: Tensor, start: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """``x`` ``(B, N, D)``, ``h`` ``(B, N, hidden)``; ``start`` squared distances of the input, ``edges`` a mask."""
+        """``x`` ``(B, N, D)``, ``h`` ``(B, N, hidden)``; ``start`` tells the input's distances, ``edges`` is a mask."""
         difference = x[:, :, None] - x[:, None]
         squared = difference.square().sum(-1, keepdim=True)
-        n = x.shape[1]
-        told = torch.cat(
-            [h[:, :, None].expand(-1, -1, n, -1), h[:, None].expand(-1, n, -1, -1), squared, start], dim=-1
-        )
-        message = self.message(told)
+        distances = torch.cat([_told(squared, self.waves), start], dim=-1)
+        pull = self.pull[1:](_of_pairs(self.pull[0], h, distances))
+        message = self.message[1:](_of_pairs(self.message[0], h, distances))
         if self.gate is not None:
             message = message * self.gate(message)
         neighbours = edges.sum(2).clamp(min=1)
         h = h + self.update(torch.cat([h, (message * edges).sum(2) / neighbours], dim=-1))
         # Divided by the distance plus one, so that near points do not throw each other away (eq. 12).
         direction = difference / (squared + 1e-8).sqrt().add(1)
-        moved = (direction * torch.tanh(self.pull(told)) * self.reach * edges).sum(2) / neighbours
+        moved = (direction * torch.tanh(pull) * self.reach * edges).sum(2) / neighbours
         return x + moved, h
+
+
+def _told(squared: Tensor, waves: int) -> Tensor:
+    """Squared distances ``(…, 1)``, followed by ``waves`` sines and cosines of the distances."""
+    if waves == 0:
+        return squared
+    frequencies = 2 * math.pi / 15 * 4.0 ** torch.arange(waves, device=squared.device, dtype=squared.dtype)
+    angles = (squared + 1e-8).sqrt() * frequencies
+    return torch.cat([squared, angles.sin(), angles.cos()], dim=-1)
+
+
+def _of_pairs(linear: nn.Module, h: Tensor, distances: Tensor) -> Tensor:
+    """``linear`` of (hᵢ, hⱼ, distances) for all pairs, each h multiplied but once: ``(B, N, N, hidden)``."""
+    assert isinstance(linear, nn.Linear)
+    one, other, between = torch.split(linear.weight, [h.shape[-1], h.shape[-1], distances.shape[-1]], dim=1)
+    own = functional.linear(h, one, linear.bias)
+    return own[:, :, None] + functional.linear(h, other)[:, None] + functional.linear(distances, between)
 
 
 class EGNN(nn.Module):
@@ -112,7 +132,7 @@ class EGNN(nn.Module):
         x, features = sample[..., : self.dimensions], sample[..., self.dimensions :]
         x, features = x * there[..., None], features * there[..., None]
         edges = (there[:, :, None] * there[:, None] * (1 - torch.eye(n, device=x.device, dtype=x.dtype)))[..., None]
-        start = (x[:, :, None] - x[:, None]).square().sum(-1, keepdim=True)
+        start = _told((x[:, :, None] - x[:, None]).square().sum(-1, keepdim=True), self.config.waves)
         time = torch.as_tensor(timestep, device=x.device, dtype=x.dtype).reshape(-1).expand(batch) / 1000
         told = [features, time[:, None, None].expand(batch, n, 1)]
         if cond is not None:
