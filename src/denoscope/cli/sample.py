@@ -51,8 +51,10 @@ def _numbers(text: str | None, option: str, least: int) -> list[int]:
 def sample(
     model: Annotated[Path, typer.Argument(help="A run of 'denoscope train', its model/, or a DDPMPipeline's folder.")],
     n: Annotated[int, typer.Option("-n", "--number", min=1, help="How many samples.")] = 64,
-    solver: Annotated[str, typer.Option(help="ddpm, ddim, heun, dpmpp_2m, unipc …")] = "ddim",
-    steps: Annotated[int, typer.Option(min=1, help="Sampling steps.")] = 50,
+    solver: Annotated[
+        str | None, typer.Option(help="ddpm, ddim, heun, dpmpp_2m, unipc … (default: what suits the model).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Sampling steps (default: what suits the model).")] = None,
     spacing: Annotated[
         str | None,
         typer.Option(help="leading, linspace, trailing, karras, exponential (default: what suits the model)."),
@@ -85,6 +87,7 @@ def sample(
         trained = load_trained(model)
         trained.network.to(pick_device(device))
         modality = trained.modality
+        chosen, count = solver or modality.solver, steps or modality.steps
         if wanted and not modality.classes:
             raise SampleOptionError("--labels needs a model with classes; this one has none")
         console = Console(stderr=True)
@@ -92,13 +95,13 @@ def sample(
         strips: list[tuple[str, Image.Image]] = []
         with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as progress:
 
-            def draw(count: int, steps: int) -> "tuple[Tensor, Conditions, float]":
-                bar = progress.add_task(f"{steps} steps", total=count)
+            def draw(number: int, steps: int) -> "tuple[Tensor, Conditions, float]":
+                bar = progress.add_task(f"{steps} steps", total=number)
                 clock = time.perf_counter()
                 drawn, told = trained.sample(
-                    range(seed, seed + count),
-                    modality.labels(count, wanted),
-                    solver=solver,
+                    range(seed, seed + number),
+                    modality.labels(number, wanted),
+                    solver=chosen,
                     steps=steps,
                     spacing=spacing,
                     batch_size=batch_size,
@@ -109,10 +112,10 @@ def sample(
 
             for number in compared:
                 few, told, taken = draw(min(n, 8), number)
-                seconds[f"{solver} {number} steps, a sample"] = taken / min(n, 8)
+                seconds[f"{chosen} {number} steps, a sample"] = taken / min(n, 8)
                 strips.append((f"{number} steps", modality.picture(few, told)))
-            drawn, told, taken = draw(n, steps)
-        seconds[f"{solver} {steps} steps, a sample"] = taken / n
+            drawn, told, taken = draw(n, count)
+        seconds[f"{chosen} {count} steps, a sample"] = taken / n
         files = modality.write(drawn, told, run.folder / "samples")
         modality.picture(drawn, told).save(run.images / "grid.png")
         if strips:
@@ -123,8 +126,8 @@ def sample(
             **figures,
             "model": str(model),
             "n": n,
-            "solver": solver,
-            "steps": steps,
+            "solver": chosen,
+            "steps": count,
             "spacing": spacing,
             "guidance": guidance,
             "labels": [str(label) for label in wanted] or None,
@@ -136,7 +139,7 @@ def sample(
             arguments=arguments,
             versions={"python": platform.python_version()} | {name: version(name) for name in ("torch", "diffusers")},
             model=ModelRecord(
-                name=model.name, source=str(model), pipeline=type(trained.network).__name__, scheduler=solver
+                name=model.name, source=str(model), pipeline=type(trained.network).__name__, scheduler=chosen
             ),
             seed=seed,
             device=str(parameter.device),

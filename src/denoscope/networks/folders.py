@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from denoscope.networks.config import UNetConfig
 from denoscope.networks.dit import DiT, DiTConfig
+from denoscope.networks.molecule_net import MoleculeNet, MoleculeNetConfig
 from denoscope.networks.unconditional import UNet2D, UNet2DConfig
 from denoscope.networks.unet import UNet2DCondition
 from denoscope.networks.unet1d import UNet1D, UNet1DConfig
@@ -100,6 +101,11 @@ def load_dit(folder: Path | str, dtype: torch.dtype = torch.float32, device: tor
 def load_unet1d(folder: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> UNet1D:
     """Read the folder of a U-Net of sequences, which only denoscope knows; otherwise like :func:`load_unet`."""
     return _load(folder, lambda content: UNet1D(UNet1DConfig.from_diffusers(content)), dtype, device)
+
+
+def load_molecule_net(folder: Path | str, dtype: torch.dtype = torch.float32) -> MoleculeNet:
+    """Read the folder of a network of molecules; diffusers has none of its kind. Otherwise like :func:`load_unet`."""
+    return _load(folder, lambda content: MoleculeNet(MoleculeNetConfig.from_diffusers(content)), dtype, "cpu")
 
 
 def _load(

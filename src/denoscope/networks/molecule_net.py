@@ -5,8 +5,9 @@ atom; coordinates live in the subspace where their mean is zero, so that nothing
 """
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from denoscope.networks.egnn import EGNN, EGNNConfig, centred
 
 AXES: Final = 3
+_CLASS_NAME: Final = "denoscope.MoleculeNet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,24 @@ class MoleculeNetConfig:
         if self.kinds < 1 or self.frequencies < 0:
             raise ValueError("kinds must be at least 1 and frequencies not negative")
         self.egnn()
+
+    @classmethod
+    def from_diffusers(cls, config: Mapping[str, object]) -> Self:
+        """Read a ``config.json`` of :meth:`to_diffusers`; the name is that of the other networks' method.
+
+        Raises :class:`ValueError` for another class of network or an unknown key.
+        """
+        if config.get("_class_name") != _CLASS_NAME:
+            raise ValueError(f"_class_name={config.get('_class_name')!r} is not supported; only {_CLASS_NAME!r} is")
+        values = {key: value for key, value in config.items() if not key.startswith("_")}
+        unknown = sorted(values.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise ValueError(f"the key {unknown[0]!r} is unknown")
+        return cls(**values)  # type: ignore[arg-type]  # checked by __post_init__
+
+    def to_diffusers(self) -> dict[str, object]:
+        """The content of a ``config.json``, every key written out."""
+        return {"_class_name": _CLASS_NAME, **asdict(self)}
 
     def egnn(self) -> EGNNConfig:
         """The configuration of the network inside."""

@@ -7,6 +7,7 @@ unbroken one.
 """
 
 import hashlib
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 
 import torch
@@ -24,6 +25,8 @@ class Draws:
 
     def __init__(self, seed: int, step: int, rows: range, total: int) -> None:
         self.seed, self.step, self.rows, self.total = seed, step, rows, total
+        self.project: Callable[[Tensor], Tensor] | None = None
+        """Applied to noise: molecules have no noise of their centre, nor of atoms that aren't there."""
 
     @classmethod
     def of(cls, total: int, seed: int = 0, step: int = 0) -> "Draws":
@@ -46,7 +49,8 @@ class Draws:
         """
         if len(like) != len(self.rows):
             raise ValueError(f"{len(like)} samples for {len(self.rows)} rows of a batch")
-        return torch.stack([torch.randn(like.shape[1:], generator=stream) for stream in self._streams]).to(like)
+        drawn = torch.stack([torch.randn(like.shape[1:], generator=stream) for stream in self._streams]).to(like)
+        return drawn if self.project is None else self.project(drawn)
 
     def uniform(self) -> Tensor:
         """One number in [0, 1) a row, float64, independent of the others."""

@@ -76,6 +76,22 @@ def p2(k: float = 1.0, gamma: float = 1.0) -> Weight:
     return lambda logsnr: (k + logsnr.exp()) ** -gamma
 
 
+def as_epsilon(prediction_type: PredictionType) -> Weight:
+    """The weight with which a loss on v or x0 is the loss on ε: σ-free noise levels count as ε has them.
+
+    >>> as_epsilon("v_prediction")(torch.tensor([0.0]))
+    tensor([0.5000])
+    """
+    match prediction_type:
+        case "epsilon":
+            return torch.ones_like
+        case "sample":
+            return torch.exp
+        case "v_prediction":
+            return torch.sigmoid
+    raise ValueError(f"no weight turns the loss on {prediction_type} into the one on epsilon")
+
+
 def score(schedule: ContinuousSchedule, weight: Literal["simple", "likelihood"] = "simple") -> Objective:
     """Continuous-time denoising score matching (Song et al. 2021, eq. 7), of a network that predicts ε at z and t.
 

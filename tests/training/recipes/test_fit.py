@@ -13,7 +13,11 @@ from PIL import Image
 from denoscope.data.pictures import DataError
 from denoscope.sampling import SamplingError
 from denoscope.training.checkpoints import CheckpointError, read_tensors
+from denoscope.training.draws import Draws
 from denoscope.training.recipes import Recipe, RecipeError, compose, fit, load_trained
+from denoscope.training.recipes.build import build_objective
+from denoscope.training.recipes.losses import batch_loss
+from denoscope.training.recipes.open import open_data
 from denoscope.training.trainer import StepResult, TrainingError
 
 QUICK = [
@@ -273,3 +277,36 @@ def test_sounds_train_and_are_written_as_waves(tmp_path: Path) -> None:
     mine += ["data.frames=16", "data.n_mels=16", "data.n_fft=512"]
     fit(compose("sounds", [*QUICK, *mine]), tmp_path / "mine")
     assert load_trained(tmp_path / "mine").modality.shape == (1, 16, 16)
+
+
+def test_molecules_train_and_are_read_back(tmp_path: Path) -> None:
+    small = ["network.width=8", "network.layers=1", "data.heavy=3", "data.conformers=1"]
+    fitted = fit(compose("molecules", [*QUICK[3:], *small]), tmp_path / "run")
+    assert 0 <= fitted.figures["validity"] <= 1
+    trained = load_trained(fitted.model)
+    drawn, told = trained.sample(range(6), solver="ddpm", steps=5)
+    assert set(told["mask"].sum(1).tolist()) <= {1, 2, 3}
+    alone, alone_told = trained.sample([4], solver="ddpm", steps=5)
+    assert torch.equal(alone_told["mask"][0], told["mask"][4])
+    torch.testing.assert_close(alone[0], drawn[4], rtol=0, atol=1e-5)
+    files = trained.modality.write(drawn, told, tmp_path / "files")
+    assert [file.name for file in files] == ["valid.sdf", "all.xyz"]
+
+
+def test_padding_does_not_count_in_the_loss() -> None:
+    """A silent network loses Σ over real atoms, divided by their number, whatever is padded."""
+    recipe = compose("molecules", ["data.heavy=3", "data.conformers=1"])
+    examples, modality, _ = open_data(recipe)
+    clean, told = examples.batch(torch.arange(len(examples)))
+    padded = torch.nn.functional.pad(clean, (0, 0, 0, 5))
+    more = {"mask": torch.nn.functional.pad(told["mask"], (0, 5))}
+    objective = build_objective(recipe)
+
+    def silent(z: torch.Tensor, t: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        assert float((z * ~mask[..., None]).abs().max()) == 0  # neither signal nor noise where no atom is
+        assert float(z[..., :3].sum(1).abs().max()) < 1e-4
+        return torch.zeros_like(z)
+
+    plain = batch_loss(objective, silent, modality, clean, told, Draws.of(len(clean)))
+    wider = batch_loss(objective, silent, modality, padded, more, Draws.of(len(clean)))
+    assert float(plain.mean()) == pytest.approx(float(wider.mean()), rel=0.1)

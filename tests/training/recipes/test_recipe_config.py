@@ -27,7 +27,7 @@ def test_groups_and_keys_are_overridden() -> None:
         (["trainer.max_steps=0"], "trainer.max_steps: .*greater than or equal to 1"),
         (["network=egnn"], "the network egnn can't learn from digits"),
         (["schedule=zero_snr", "objective=epsilon"], "epsilon can't be learnt at zero terminal SNR"),
-        (["objective=min_snr", "objective.p2_gamma=1"], "two weights for one loss"),
+        (["objective=min_snr", "objective.p2_gamma=1"], "weights for one loss"),
         (["objective=edm", "objective.p2_gamma=1"], "weight the ddpm objective, not edm"),
         (["data.kind=folder"], "a folder of pictures needs data.folder"),
         (["a b"], "can't be composed"),

@@ -1,10 +1,10 @@
 """Molecules to train on, and molecules read back from points in space. Needs RDKit: the extra ``molecules``."""
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.drawing import draw, draw_clouds, write_sdf, write_xyz
 from denoscope.data.molecules.joint import from_joint, to_joint
 from denoscope.data.molecules.reading import Figures, Reading, figures, read, read_all
 from denoscope.data.molecules.sets import MoleculeSet, SmilesList, load_smiles, molecules, small_molecules
-from denoscope.data.pictures.errors import DataError
 
 __all__ = [
     "DataError",

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.chemistry import ELEMENTS
-from denoscope.data.pictures.errors import DataError
 
 MARGINS: Final = (0.10, 0.05, 0.03)
 """Å, for single, double and triple bonds."""

@@ -3,7 +3,7 @@
 import importlib.util
 from typing import Final
 
-from denoscope.data.pictures.errors import DataError
+from denoscope.data.errors import DataError
 
 ELEMENTS: Final = ("H", "C", "N", "O", "F", "Cl", "Br")
 """What the table of bonds knows."""

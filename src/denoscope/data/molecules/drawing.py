@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.chemistry import need_rdkit
 from denoscope.data.molecules.reading import Reading
-from denoscope.data.pictures.errors import DataError
 
 if TYPE_CHECKING:
     from rdkit import Chem

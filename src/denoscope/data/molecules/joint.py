@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.sets import MoleculeSet
-from denoscope.data.pictures.errors import DataError
 
 POSITION_SCALE: Final = 0.8
 """What a position in Å is multiplied by: about one over its spread."""

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.bonds import AROMATIC, bond_orders
 from denoscope.data.molecules.chemistry import VALENCES, need_rdkit
-from denoscope.data.pictures.errors import DataError
 
 if TYPE_CHECKING:
     from rdkit import Chem

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denoscope.data.errors import DataError
 from denoscope.data.molecules.chemistry import ELEMENTS, need_rdkit
-from denoscope.data.pictures.errors import DataError
 
 if TYPE_CHECKING:
     from rdkit import Chem

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from denoscope.networks import DiT, DiTConfig, UNet2D, UNet2DConfig
+from denoscope.networks import DiT, DiTConfig, MoleculeNet, MoleculeNetConfig, UNet2D, UNet2DConfig
 from denoscope.sampling import Denoise, Grid, denoisers
 from denoscope.sampling.spacing import Spacing, exponential_ratios, karras_ratios, ratio_range, spaced_timesteps
 from denoscope.schedules import NoiseSchedule, continuous
@@ -35,7 +35,7 @@ def build_network(recipe: Recipe, modality: Modality) -> nn.Module:
             case DiTGroup():
                 return _dit(recipe.network, modality.shape, out_channels, len(modality.classes))
             case EGNNGroup():
-                raise RecipeError(f"the network {recipe.network.kind} is not there yet")
+                return _molecules(recipe.network, modality.shape)
 
 
 def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: int | None) -> UNet2D:
@@ -80,6 +80,13 @@ def _dit(group: DiTGroup, shape: tuple[int, ...], out_channels: int, classes: in
     return DiT(config)
 
 
+def _molecules(group: EGNNGroup, shape: tuple[int, ...]) -> MoleculeNet:
+    try:
+        return MoleculeNet(MoleculeNetConfig(shape[1] - 3, group.width, group.layers, waves=group.waves))
+    except ValueError as error:
+        raise RecipeError(f"network: {error}") from error
+
+
 def build_schedule(group: ScheduleGroup) -> NoiseSchedule:
     """The discrete schedule of the recipe."""
     match group.name:
@@ -88,7 +95,8 @@ def build_schedule(group: ScheduleGroup) -> NoiseSchedule:
         case "scaled_linear":
             found = NoiseSchedule.scaled_linear(group.steps)
         case "cosine":
-            found = NoiseSchedule.cosine(group.steps)
+            shifted = group.shift != 0
+            found = continuous.cosine(group.shift).table(group.steps) if shifted else NoiseSchedule.cosine(group.steps)
         case "cosine_floored":
             found = NoiseSchedule.cosine_floored(group.steps)
         case "sigmoid":
@@ -108,6 +116,8 @@ def build_objective(recipe: Recipe) -> Objective:
                 weight = objectives.min_snr(group.min_snr_gamma, group.prediction_type)
             elif group.p2_gamma is not None:
                 weight = objectives.p2(gamma=group.p2_gamma)
+            elif group.weighted_as_epsilon:
+                weight = objectives.as_epsilon(group.prediction_type)
             return objectives.ddpm(build_schedule(recipe.schedule), group.prediction_type, weight)
         case "learned_variance":
             return objectives.learned_variance(build_schedule(recipe.schedule))

@@ -72,11 +72,12 @@ class SoundData(_Group):
 
 
 class MoleculeData(_Group):
-    """Molecules: the list that is shipped, or a SMILES file of one's own."""
+    """Molecules: those of the shipped list with at most ``heavy`` heavy atoms, or a SMILES file of one's own."""
 
     kind: Literal["molecules"]
     smiles: Path | None = None
     conformers: Count = 4
+    heavy: Annotated[int, Field(ge=1, le=6)] = 5
     hydrogens: bool = False
     held_out: Fraction = 0.05
     seed: int = 0
@@ -110,34 +111,44 @@ class EGNNGroup(_Group):
 
     kind: Literal["egnn"]
     width: Count = 64
-    layers: Count = 5
+    layers: Count = 4
+    waves: Annotated[int, Field(ge=0)] = 3
 
 
 class ScheduleGroup(_Group):
-    """Noise levels of training; ``zero_snr`` stretches them to pure noise."""
+    """Noise levels of training; ``zero_snr`` stretches them to pure noise, ``shift`` moves the logsnr of the cosine."""
 
     name: Literal["linear", "scaled_linear", "cosine", "cosine_floored", "sigmoid", "laplace"] = "cosine"
     steps: Count = 1000
     zero_snr: bool = False
+    shift: float = 0.0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.shift != 0 and self.name != "cosine":
+            raise ValueError("schedule.shift moves the cosine schedule's logsnr; no other schedule has one")
+        return self
 
 
 class ObjectiveGroup(_Group):
-    """What is minimised. ``min_snr_gamma`` and ``p2_gamma`` weight the noise levels of ``ddpm``."""
+    """What is minimised. ``min_snr_gamma``, ``p2_gamma`` or ``weighted_as_epsilon`` weights the levels of ``ddpm``."""
 
     name: Literal["ddpm", "learned_variance", "score", "edm", "flow"] = "ddpm"
     prediction_type: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
     min_snr_gamma: Positive | None = None
     p2_gamma: Positive | None = None
+    weighted_as_epsilon: bool = False
     sigma_data: Positive = 0.5
     shift: Positive = 1.0
     times: Literal["uniform", "logit_normal"] = "uniform"
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.min_snr_gamma is not None and self.p2_gamma is not None:
-            raise ValueError("min_snr_gamma and p2_gamma are two weights for one loss; give one")
-        if self.name != "ddpm" and (self.min_snr_gamma or self.p2_gamma):
-            raise ValueError(f"min_snr_gamma and p2_gamma weight the ddpm objective, not {self.name}")
+        weights = [self.min_snr_gamma is not None, self.p2_gamma is not None, self.weighted_as_epsilon]
+        if sum(weights) > 1:
+            raise ValueError("min_snr_gamma, p2_gamma and weighted_as_epsilon are weights for one loss; give one")
+        if self.name != "ddpm" and any(weights):
+            raise ValueError(f"min_snr_gamma, p2_gamma, weighted_as_epsilon weight the ddpm objective, not {self.name}")
         return self
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import torch
 from accelerate import Accelerator
@@ -18,6 +18,7 @@ from denoscope.training.recipes.build import build_network, build_objective
 from denoscope.training.recipes.card import write_card
 from denoscope.training.recipes.config import Recipe, RecipeError, differences, parse
 from denoscope.training.recipes.journal import Journal
+from denoscope.training.recipes.losses import batch_loss
 from denoscope.training.recipes.modality import Examples, Modality, dropped
 from denoscope.training.recipes.model_folder import save_trained
 from denoscope.training.recipes.open import open_data
@@ -122,7 +123,7 @@ def _loss(objective: Objective, training: Examples, modality: Modality) -> Calla
         if modality.augment is not None:
             clean = modality.augment(clean, draws)
         told = dropped(told, len(modality.classes), modality.label_dropout, draws)
-        return objective(network, clean, draws, **told)
+        return batch_loss(objective, network, modality, clean, told, draws)
 
     return loss
 
@@ -172,7 +173,7 @@ class _Watcher:
                 with done.ema.applied() as averaged:
                     averaged.eval()
                     if validates and len(self.held_out):
-                        self.journal.levels(step, loss_by_level(self.objective, averaged, self.held_out))
+                        self.journal.levels(step, loss_by_level(self.objective, averaged, self.modality, self.held_out))
                     if samples:
                         self._draw(step, averaged)
                     averaged.train()
@@ -182,10 +183,20 @@ class _Watcher:
     def _draw(self, step: int, averaged: nn.Module) -> None:
         n = self.recipe.trainer.samples
         trained = Trained.by_recipe(self.recipe, averaged, self.modality)
-        drawn, told = trained.sample(range(n), self.modality.labels(n), steps=min(25, self.recipe.schedule.steps))
+        drawn, told = trained.sample(range(n), self.modality.labels(n), **_settings(self.recipe, self.modality, 25))
         folder = self.out / "grids"
         folder.mkdir(exist_ok=True)
         self.modality.picture(drawn, told).save(folder / f"step_{step:07d}.png")
+
+
+class _Settings(TypedDict):
+    solver: str
+    steps: int
+
+
+def _settings(recipe: Recipe, modality: Modality, steps: int) -> _Settings:
+    """How samples are drawn: as the modality says, with at most as many steps as there are levels."""
+    return {"solver": modality.solver, "steps": min(steps, recipe.schedule.steps)}
 
 
 def _finish(
@@ -194,14 +205,14 @@ def _finish(
     """Measure the finished model: loss by level, speed, copies, and what the modality judges."""
     n = recipe.trainer.samples
     started = time.perf_counter()
-    drawn, told = trained.sample(
-        range(10**6, 10**6 + n), trained.modality.labels(n), steps=min(50, recipe.schedule.steps)
-    )
-    figures = {"samples_per_second_ddim_50": n / (time.perf_counter() - started)}
+    settings = _settings(recipe, trained.modality, trained.modality.steps)
+    drawn, told = trained.sample(range(10**6, 10**6 + n), trained.modality.labels(n), **settings)
+    name = f"samples_per_second_{settings['solver']}_{settings['steps']}"
+    figures = {name: n / (time.perf_counter() - started)}
     figures |= trained.modality.judge(drawn, told)
     warnings = []
     if len(held_out):
-        levels = loss_by_level(objective, trained.network, held_out)
+        levels = loss_by_level(objective, trained.network, trained.modality, held_out)
         figures |= {f"validation_loss_{index}": value for index, value in enumerate(levels)}
     found = copies(drawn, training, held_out)
     if found is not None:

@@ -12,6 +12,7 @@ from denoscope.training.draws import Draws
 from denoscope.training.recipes.config import RecipeError
 
 Conditions = dict[str, Tensor]
+Details = Mapping[str, list[str] | list[int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +63,12 @@ class Modality:
     """How samples of a kind come to be and what becomes of them.
 
     ``shape`` is one sample's, ``classes`` the names of its classes if it has any (the network then has one more, which
-    stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample. ``noise`` makes
-    a starting noise fit (molecules have no noise of their centre). ``picture`` shows samples ``(n, …)`` at a glance,
-    ``write`` puts each into a file of its own and returns the files, ``judge`` measures samples, given their labels or
-    None. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random.
+    stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample. ``picture``
+    shows samples ``(n, …)`` at a glance, ``write`` puts them into files and returns these, ``judge`` measures them.
+    ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random. ``noise`` makes
+    noise fit (molecules have none of their centre). ``weight`` makes up, sample by sample, for what is padding in the
+    mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when nobody says. ``details`` is kept with
+    a trained model beside its recipe.
     """
 
     shape: tuple[int, ...]
@@ -78,6 +81,10 @@ class Modality:
     label_dropout: float = 0.0
     augment: Callable[[Tensor, Draws], Tensor] | None = None
     noise: Callable[[Tensor, Conditions], Tensor] | None = None
+    weight: Callable[[Conditions], Tensor] | None = None
+    solver: str = "ddim"
+    steps: int = 50
+    details: Details = field(default_factory=dict)
 
     def labels(self, n: int, wanted: Sequence[int] | None = None) -> Tensor | None:
         """Labels ``(n,)``: the wanted ones, or all classes in turn; None without classes.

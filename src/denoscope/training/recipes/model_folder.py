@@ -10,7 +10,7 @@ import diffusers
 from torch import nn
 
 from denoscope._version import __version__
-from denoscope.networks import DiT, UNet2D, load_dit, load_unet2d, save_network
+from denoscope.networks import DiT, MoleculeNet, UNet2D, load_dit, load_molecule_net, load_unet2d, save_network
 from denoscope.pipelines.ddpm_folder import save_ddpm
 from denoscope.sampling import Denoise, denoisers
 from denoscope.schedules import NoiseSchedule
@@ -22,14 +22,15 @@ from denoscope.training.recipes.pictures import picture_modality
 from denoscope.training.recipes.trained import Trained
 
 RECIPE_FILE: Final = "denoscope.json"
-UNET, TRANSFORMER = "unet", "transformer"
+UNET, TRANSFORMER, NETWORK = "unet", "transformer", "network"
 
 
 def save_trained(recipe: Recipe, network: nn.Module, modality: Modality, folder: Path, card: str) -> Path:
     """Write the model's folder, whole or not at all; returns it.
 
     A U-Net of pictures trained by the ``ddpm`` objective becomes a ``DDPMPipeline`` that diffusers loads; any other
-    network lies in ``unet/`` or ``transformer/``. ``denoscope.json`` holds the recipe, ``README.md`` is ``card``.
+    network lies in ``unet/``, ``transformer/`` or ``network/``. ``denoscope.json`` holds the recipe, ``README.md`` is
+    ``card``.
 
     Raises :class:`RecipeError` for a network that has no folder format, and :class:`OSError` when the disk refuses.
     """
@@ -46,6 +47,8 @@ def save_trained(recipe: Recipe, network: nn.Module, modality: Modality, folder:
                 save_network(network, part / UNET)
             case DiT():
                 save_network(network, part / TRANSFORMER)
+            case MoleculeNet():
+                save_network(network, part / NETWORK)
             case _:
                 raise RecipeError(f"{type(network).__name__} has no folder format")
         told = {
@@ -53,6 +56,7 @@ def save_trained(recipe: Recipe, network: nn.Module, modality: Modality, folder:
             "recipe": recipe.model_dump(mode="json"),
             "shape": list(modality.shape),
             "classes": list(modality.classes),
+            "details": dict(modality.details),
         }
         (part / RECIPE_FILE).write_text(json.dumps(told, indent=2) + "\n", "utf-8")
         (part / "README.md").write_text(card, "utf-8")
@@ -77,16 +81,18 @@ def load_trained(folder: Path) -> Trained:
     try:
         told = json.loads(path.read_text("utf-8"))
         shape, classes = tuple(int(size) for size in told["shape"]), tuple(str(name) for name in told["classes"])
-        recipe = parse(told["recipe"])
+        recipe, details = parse(told["recipe"]), dict(told.get("details", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"{path} can't be read ({error})") from error
-    return Trained.by_recipe(recipe, _load_network(folder), modality_of(recipe, shape, classes))
+    return Trained.by_recipe(recipe, _load_network(folder), modality_of(recipe, shape, classes, details))
 
 
 def _load_network(folder: Path) -> nn.Module:
     try:
         if (folder / TRANSFORMER).is_dir():
             return load_dit(folder / TRANSFORMER)
+        if (folder / NETWORK).is_dir():
+            return load_molecule_net(folder / NETWORK)
         return load_unet2d(folder / UNET)
     except (ValueError, FileNotFoundError) as error:
         raise RecipeError(str(error)) from error

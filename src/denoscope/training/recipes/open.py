@@ -1,7 +1,8 @@
 """Data of any modality, by a recipe's ``data`` group."""
 
-from denoscope.training.recipes.config import MoleculeData, PictureData, Recipe, RecipeError, SoundData
-from denoscope.training.recipes.modality import Examples, Modality
+from denoscope.training.recipes.config import MoleculeData, PictureData, Recipe, SoundData
+from denoscope.training.recipes.modality import Details, Examples, Modality
+from denoscope.training.recipes.molecules import molecule_modality, open_molecules
 from denoscope.training.recipes.pictures import open_pictures, picture_modality
 from denoscope.training.recipes.sounds import open_sounds, sound_modality
 
@@ -17,10 +18,10 @@ def open_data(recipe: Recipe) -> tuple[Examples, Modality, list[str]]:
         case SoundData():
             return open_sounds(recipe.data)
         case MoleculeData():
-            raise RecipeError(f"{recipe.data.kind} can't be trained on yet")
+            return open_molecules(recipe.data)
 
 
-def modality_of(recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...]) -> Modality:
+def modality_of(recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...], details: Details) -> Modality:
     """The modality of a trained model, without its data."""
     match recipe.data:
         case PictureData():
@@ -28,4 +29,4 @@ def modality_of(recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...]
         case SoundData():
             return sound_modality(recipe.data, shape, classes)
         case MoleculeData():
-            raise RecipeError(f"{recipe.data.kind} can't be sampled yet")
+            return molecule_modality(shape, details)

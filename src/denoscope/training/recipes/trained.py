@@ -42,8 +42,8 @@ class Trained:
         seeds: Sequence[int],
         labels: Tensor | None = None,
         *,
-        solver: str = "ddim",
-        steps: int = 50,
+        solver: str | None = None,
+        steps: int | None = None,
         spacing: str | None = None,
         batch_size: int = 64,
         guidance_scale: float = 1.0,
@@ -51,12 +51,14 @@ class Trained:
     ) -> tuple[Tensor, Conditions]:
         """One sample a seed, ``(n, …)`` on the CPU, and what the network was told; the same for any ``batch_size``.
 
-        ``labels`` ``(n,)`` number classes. ``guidance_scale`` other than 1 also asks the network for samples of no
-        class. ``progress`` is told how many samples are finished after each batch.
+        ``labels`` ``(n,)`` number classes. ``solver`` and ``steps`` are by default what suits the modality.
+        ``guidance_scale`` other than 1 also asks the network for samples of no class. ``progress`` is told how many
+        samples are finished after each batch.
 
         Raises :class:`RecipeError` for an unknown solver or spacing and for guidance that can't be, and
         :class:`SamplingError` when the network's output is not finite.
         """
+        solver, steps = solver or self.modality.solver, steps or self.modality.steps
         if solver not in SOLVERS:
             raise RecipeError(f"there is no solver {solver!r}; there are {', '.join(SOLVERS)}")
         if not math.isfinite(guidance_scale):

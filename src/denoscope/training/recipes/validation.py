@@ -8,14 +8,17 @@ from torch import Tensor, nn
 
 from denoscope.training.draws import Draws
 from denoscope.training.objectives import Objective
-from denoscope.training.recipes.modality import Examples
+from denoscope.training.recipes.losses import batch_loss
+from denoscope.training.recipes.modality import Examples, Modality
 
 LEVELS: Final = 10
 """Into how many equal parts of the noise levels the validation loss is divided."""
 
 
 @torch.no_grad()
-def loss_by_level(objective: Objective, network: nn.Module, examples: Examples, batch_size: int = 64) -> list[float]:
+def loss_by_level(
+    objective: Objective, network: nn.Module, modality: Modality, examples: Examples, batch_size: int = 64
+) -> list[float]:
     """Mean loss in each tenth of the noise levels that training draws, cleanest first: ``LEVELS`` numbers.
 
     The same examples, levels and noise at each call, so that calls can be compared. Each of up to 64 examples is taken
@@ -36,7 +39,8 @@ def loss_by_level(objective: Objective, network: nn.Module, examples: Examples, 
         draws = Draws.of(count, seed=1, step=step)
         clean, cond = examples.batch((torch.arange(start, start + count) * 7919) % len(examples))
         told = {name: value.to(device) for name, value in cond.items()}
-        losses.append(objective(listening, clean.to(device), draws, **told).double().cpu())
+        found = batch_loss(objective, listening, modality, clean.to(device), told, draws)
+        losses.append(found.double().cpu())
     order = torch.cat(times).argsort()  # what networks are told rises with the noise, in every family
     return [float(part.mean()) for part in torch.cat(losses)[order].chunk(LEVELS)]
 
