@@ -36,9 +36,8 @@ def main() -> None:
         told_json = {name: getattr(found, name) for name in found.__slots__}
         print(json.dumps(told_json | {"hydrogens": hydrogens, "verdicts": verdicts}))
         return
-    print(
-        f"{options.n} molecules, {options.solver} with {options.steps} steps, hydrogens {'explicit' * hydrogens or 'implicit'}"
-    )
+    atoms = "explicit" if hydrogens else "implicit"
+    print(f"{options.n} molecules, {options.solver} with {options.steps} steps, hydrogens {atoms}")
     print(f"validity      {found.valid:.3f} ({found.interval[0]:.3f} to {found.interval[1]:.3f})")
     print(f"uniqueness    {found.unique:.3f} of the valid ones")
     print(f"novelty       {found.novel:.3f} of the different ones")

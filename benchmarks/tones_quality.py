@@ -1,7 +1,7 @@
 """Are generated sounds read back with their label? ``python -m benchmarks.tones_quality [MODEL] [-n 400] [--json]``.
 
-MODEL was made by ``denoscope train tones``. Without it, the world's own sounds are read, as they are and after the way to
-a spectrogram and back: no model can do better.
+MODEL was made by ``denoscope train tones``. Without it, the world's own sounds are read, as they are and after the way
+to a spectrogram and back: no model can do better.
 """
 
 import argparse
