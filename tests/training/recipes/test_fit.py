@@ -17,6 +17,7 @@ from denoscope.training.draws import Draws
 from denoscope.training.recipes import Recipe, RecipeError, compose, fit, load_trained
 from denoscope.training.recipes.build import build_objective
 from denoscope.training.recipes.losses import batch_loss
+from denoscope.training.recipes.modality import Examples
 from denoscope.training.recipes.open import open_data
 from denoscope.training.trainer import StepResult, TrainingError
 
@@ -310,3 +311,12 @@ def test_padding_does_not_count_in_the_loss() -> None:
     plain = batch_loss(objective, silent, modality, clean, told, Draws.of(len(clean)))
     wider = batch_loss(objective, silent, modality, padded, more, Draws.of(len(clean)))
     assert float(plain.mean()) == pytest.approx(float(wider.mean()), rel=0.1)
+
+
+def test_data_that_are_not_finite_are_refused() -> None:
+    data = torch.zeros(3, 4)
+    data[1, 2] = float("nan")
+    with pytest.raises(RecipeError, match="example 1 of the data is not finite"):
+        Examples(data)
+    with pytest.raises(RecipeError, match="2 class_labels for 3 examples"):
+        Examples(torch.zeros(3, 4), {"class_labels": torch.zeros(2)})

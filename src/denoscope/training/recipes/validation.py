@@ -42,7 +42,7 @@ def loss_by_level(
         found = batch_loss(objective, listening, modality, clean.to(device), told, draws)
         losses.append(found.double().cpu())
     order = torch.cat(times).argsort()  # what networks are told rises with the noise, in every family
-    return [float(part.mean()) for part in torch.cat(losses)[order].chunk(LEVELS)]
+    return [float(part.mean()) for part in torch.cat(losses)[order].tensor_split(LEVELS)]
 
 
 @dataclass(frozen=True, slots=True)
