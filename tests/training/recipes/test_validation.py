@@ -11,7 +11,7 @@ from denoscope.training.recipes.pictures import picture_grid
 from denoscope.training.recipes.validation import copies, loss_by_level
 
 MODALITY = Modality(
-    shape=(400,),
+    shape=(4000,),
     classes=(),
     conditions=labelled(()),
     picture=lambda samples, _: picture_grid(samples),
@@ -34,7 +34,7 @@ class Exact(nn.Module):
 def test_loss_by_level_is_the_bayes_loss_of_each_tenth() -> None:
     """E(ε − σz)² = ᾱ for N(0, 1) data."""
     schedule = NoiseSchedule.cosine()
-    data = torch.randn(512, 400, generator=torch.Generator().manual_seed(0))
+    data = torch.randn(512, 4000, generator=torch.Generator().manual_seed(0))
     found = loss_by_level(ddpm(schedule), Exact(schedule), MODALITY, Examples(data))
     wanted = [float(part.mean()) for part in schedule.alphas_cumprod.chunk(10)]
     assert found == pytest.approx(wanted, abs=0.01)
