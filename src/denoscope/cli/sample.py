@@ -61,6 +61,9 @@ def sample(
     ] = None,
     guidance: Annotated[float, typer.Option(help="Classifier-free guidance scale; 1 turns it off.")] = 1.0,
     labels: Annotated[str | None, typer.Option(metavar="A,B", help="Class numbers, in turn (default: all).")] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="What to show, for a model of captions; several are taken in turn.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**62, help="Seed of the first sample; the next has the next.")] = 0,
     compare_steps: Annotated[
         str | None, typer.Option(metavar="A,B", help="Also draw the first samples with these numbers of steps.")
@@ -101,6 +104,7 @@ def sample(
                 drawn, told = trained.sample(
                     range(seed, seed + number),
                     modality.labels(number, wanted),
+                    captions=[prompt[index % len(prompt)] for index in range(number)] if prompt else None,
                     solver=chosen,
                     steps=steps,
                     spacing=spacing,
@@ -130,6 +134,7 @@ def sample(
             "steps": count,
             "spacing": spacing,
             "guidance": guidance,
+            "prompt": prompt,
             "labels": [str(label) for label in wanted] or None,
             "compare_steps": [str(number) for number in compared] or None,
         }

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from diffusers import DDIMScheduler, DDPMPipeline, DDPMScheduler, DiTTransformer2DModel, UNet2DModel
+from diffusers import (
+    DDIMScheduler,
+    DDPMPipeline,
+    DDPMScheduler,
+    DiTTransformer2DModel,
+    UNet2DConditionModel,
+    UNet2DModel,
+)
 from PIL import Image
 
 from denoscope.data.pictures import DataError
@@ -16,6 +23,7 @@ from denoscope.training.checkpoints import CheckpointError, read_tensors
 from denoscope.training.draws import Draws
 from denoscope.training.recipes import Recipe, RecipeError, compose, fit, load_trained
 from denoscope.training.recipes.build import build_objective
+from denoscope.training.recipes.captions import STATES
 from denoscope.training.recipes.losses import batch_loss
 from denoscope.training.recipes.modality import Examples
 from denoscope.training.recipes.open import open_data
@@ -320,3 +328,38 @@ def test_data_that_are_not_finite_are_refused() -> None:
         Examples(data)
     with pytest.raises(RecipeError, match="2 class_labels for 3 examples"):
         Examples(torch.zeros(3, 4), {"class_labels": torch.zeros(2)})
+
+
+def test_captions_condition_on_words(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "mine", 6)
+    texts = ["a red circle", "a blue square", "a red circle", "a green cross", "a red circle", "a blue square"]
+    lines = "\n".join(json.dumps({"file_name": f"{index}.png", "text": text}) for index, text in enumerate(texts))
+    (tmp_path / "captions.jsonl").write_text(lines)
+    mine = [f"data.folder={folder}", "data.size=8", "network.attention=[false,true]", "data.held_out=0.2"]
+    told = [f"data.captions={tmp_path / 'captions.jsonl'}", "data.text_encoder=shapes"]
+    examples, modality, _ = open_data(compose("folder", [*QUICK, *mine, *told]))
+    _, conditions = examples.batch(torch.arange(6))
+    states = conditions["encoder_hidden_states"]
+    assert torch.equal(states[0], states[2])
+    assert not torch.equal(states[0], states[1])
+    assert modality.untold is not None
+    assert torch.equal(modality.untold(conditions)["encoder_hidden_states"][3], modality.tell([""])[STATES][0])  # type: ignore[misc]
+    fit(compose("folder", [*QUICK, *mine, *told]), tmp_path / "run")
+    with pytest.raises(RecipeError, match="has no tokenizer/"):
+        fit(compose("folder", [*QUICK, *mine, told[0], f"data.text_encoder={tmp_path}"]), tmp_path / "other")
+    (tmp_path / "captions.jsonl").unlink()  # a trained model needs neither the captions nor the pictures
+    trained = load_trained(tmp_path / "run")
+    with torch.no_grad():
+        for parameter in trained.network.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    drawn, _ = trained.sample([0, 0], captions=["a red circle", "a green cross"], steps=3, guidance_scale=2.0)
+    assert not torch.equal(drawn[0], drawn[1])  # the same noise, other words
+    unet = UNet2DConditionModel.from_pretrained(tmp_path / "run" / "model", subfolder="unet").eval()
+    ours = load_trained(tmp_path / "run").network
+    z, t = torch.randn(2, 3, 8, 8), torch.tensor([3, 9])
+    with torch.no_grad():
+        torch.testing.assert_close(unet(z, t, states[:2]).sample, ours(z, t, states[:2]), rtol=0, atol=1e-5)
+    with pytest.raises(RecipeError, match="one caption a sample"):
+        trained.sample([0, 1], captions=["a red circle"])
+    with pytest.raises(RecipeError, match=r"both data\.captions"):
+        compose("folder", [*QUICK, *mine, told[1]])

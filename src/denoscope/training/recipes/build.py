@@ -5,7 +5,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from denoscope.networks import DiT, DiTConfig, MoleculeNet, MoleculeNetConfig, UNet2D, UNet2DConfig
+from denoscope.networks import (
+    DiT,
+    DiTConfig,
+    MoleculeNet,
+    MoleculeNetConfig,
+    UNet2D,
+    UNet2DCondition,
+    UNet2DConfig,
+    UNetConfig,
+)
 from denoscope.sampling import Denoise, Grid, denoisers
 from denoscope.sampling.spacing import Spacing, exponential_ratios, karras_ratios, ratio_range, spaced_timesteps
 from denoscope.schedules import NoiseSchedule, continuous
@@ -31,18 +40,19 @@ def build_network(recipe: Recipe, modality: Modality) -> nn.Module:
         torch.manual_seed(recipe.trainer.seed)
         match recipe.network:
             case UNetGroup():
+                if modality.context_width is not None:
+                    return _unet_with_words(recipe.network, modality.shape, out_channels, modality.context_width)
                 return _unet(recipe.network, modality.shape, out_channels, classes)
             case DiTGroup():
+                if modality.context_width is not None:
+                    raise RecipeError("the network dit has no words; captions need network=unet")
                 return _dit(recipe.network, modality.shape, out_channels, len(modality.classes))
             case EGNNGroup():
                 return _molecules(recipe.network, modality.shape)
 
 
 def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: int | None) -> UNet2D:
-    levels = len(group.channels)
-    attention = group.attention or (False,) * levels
-    if len(attention) != levels:
-        raise RecipeError(f"network.attention has {len(attention)} entries for {levels} network.channels")
+    attention = _attention(group)
     try:
         config = UNet2DConfig(
             sample_size=(shape[1], shape[2]) if shape[1] != shape[2] else shape[1],
@@ -61,6 +71,35 @@ def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: 
     except ValueError as error:
         raise RecipeError(f"network: {error}") from error
     return UNet2D(config)
+
+
+def _unet_with_words(group: UNetGroup, shape: tuple[int, ...], out_channels: int, context: int) -> UNet2DCondition:
+    """Cross-attention stands where self-attention is asked for, and in the middle."""
+    attention = _attention(group)
+    try:
+        config = UNetConfig(
+            sample_size=(shape[1], shape[2]) if shape[1] != shape[2] else shape[1],
+            in_channels=shape[0],
+            out_channels=out_channels,
+            block_out_channels=group.channels,
+            down_block_types=tuple("CrossAttnDownBlock2D" if at else "DownBlock2D" for at in attention),
+            up_block_types=tuple("CrossAttnUpBlock2D" if at else "UpBlock2D" for at in reversed(attention)),
+            layers_per_block=group.layers_per_block,
+            attention_head_dim=tuple(max(1, channels // group.head_dim) for channels in group.channels),
+            norm_num_groups=group.groups,
+            cross_attention_dim=context,
+            dropout=group.dropout,
+        )
+    except ValueError as error:
+        raise RecipeError(f"network: {error}") from error
+    return UNet2DCondition(config)
+
+
+def _attention(group: UNetGroup) -> tuple[bool, ...]:
+    attention = group.attention or (False,) * len(group.channels)
+    if len(attention) != len(group.channels):
+        raise RecipeError(f"network.attention has {len(attention)} entries for {len(group.channels)} network.channels")
+    return attention
 
 
 def _dit(group: DiTGroup, shape: tuple[int, ...], out_channels: int, classes: int) -> DiT:

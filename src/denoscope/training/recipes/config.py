@@ -22,7 +22,9 @@ class PictureData(_Group):
     """Pictures: Fashion-MNIST, digits, or a folder of one's own.
 
     ``classes`` conditions on the labels, dropped for one in ``1/label_dropout`` samples so that classifier-free
-    guidance works. ``flip`` mirrors every other sample. ``held_out`` is the share that is validated on.
+    guidance works. ``captions`` (CSV or JSON lines with file_name and text) condition on words instead, by the text
+    encoder of a pipeline's folder (or of the embedded model, "shapes"), frozen. ``flip`` mirrors every other sample.
+    ``held_out`` is the share that is validated on.
     """
 
     kind: Literal["fashion-mnist", "digits", "folder"]
@@ -32,6 +34,8 @@ class PictureData(_Group):
     bad_files: Literal["skip", "fail"] = "skip"
     classes: bool = True
     label_dropout: Fraction = 0.1
+    captions: Path | None = None
+    text_encoder: str | None = None
     flip: bool = False
     held_out: Fraction = 0.05
 
@@ -39,6 +43,10 @@ class PictureData(_Group):
     def _whole(self) -> Self:
         if self.kind == "folder" and (self.folder is None or self.size is None):
             raise ValueError("a folder of pictures needs data.folder and data.size")
+        if (self.captions is None) != (self.text_encoder is None):
+            raise ValueError("captions need both data.captions, a file, and data.text_encoder, a pipeline's folder")
+        if self.captions is not None and self.kind != "folder":
+            raise ValueError(f"captions go with a folder of pictures, not with {self.kind}")
         return self
 
 

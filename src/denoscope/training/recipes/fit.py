@@ -122,7 +122,7 @@ def _loss(objective: Objective, training: Examples, modality: Modality) -> Calla
         clean, told = clean.to(device), {name: value.to(device) for name, value in told.items()}
         if modality.augment is not None:
             clean = modality.augment(clean, draws)
-        told = dropped(told, len(modality.classes), modality.label_dropout, draws)
+        told = dropped(told, modality, draws)
         return batch_loss(objective, network, modality, clean, told, draws)
 
     return loss

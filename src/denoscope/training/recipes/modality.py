@@ -20,12 +20,14 @@ class Examples:
     """N examples in memory: ``data`` ``(N, …)``, and what each is conditioned on, by keyword, ``(N, …)``.
 
     Data of uint8 are pictures and are brought to [−1, 1] a batch at a time, so that they take a quarter of the memory.
+    A condition that has a table is the number of its row there, so that what many examples share is kept once.
 
     Raises :class:`RecipeError` when the numbers of examples differ or the data are not finite.
     """
 
     data: Tensor
     conditions: Mapping[str, Tensor] = field(default_factory=dict)
+    tables: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what can't be learnt from."""
@@ -45,7 +47,8 @@ class Examples:
         clean = self.data[indices]
         if clean.dtype == torch.uint8:
             clean = clean.float() / 127.5 - 1
-        return clean, {name: values[indices] for name, values in self.conditions.items()}
+        told = {name: values[indices] for name, values in self.conditions.items()}
+        return clean, told | {name: table[told[name]] for name, table in self.tables.items()}
 
     def split(self, held_out: float, seed: int = 0) -> tuple["Examples", "Examples"]:
         """Most, and a random share ``held_out`` of all: at least one, and none when the share is zero."""
@@ -55,7 +58,8 @@ class Examples:
 
     def _pick(self, indices: Tensor) -> "Examples":
         chosen = indices.sort().values
-        return Examples(self.data[chosen], {name: values[chosen] for name, values in self.conditions.items()})
+        told = {name: values[chosen] for name, values in self.conditions.items()}
+        return Examples(self.data[chosen], told, self.tables)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +67,14 @@ class Modality:
     """How samples of a kind come to be and what becomes of them.
 
     ``shape`` is one sample's, ``classes`` the names of its classes if it has any (the network then has one more, which
-    stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample. ``picture``
-    shows samples ``(n, …)`` at a glance, ``write`` puts them into files and returns these, ``judge`` measures them.
-    ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random. ``noise`` makes
-    noise fit (molecules have none of their centre). ``weight`` makes up, sample by sample, for what is padding in the
-    mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when nobody says. ``details`` is kept with
-    a trained model beside its recipe.
+    stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample,
+    ``untold(conditions)`` what it is told of nothing, for guidance. ``tell(captions)`` makes conditions of words,
+    ``context_width`` is the width of a word's state, and ``save_parts`` writes what that needs beside a trained model.
+    ``picture`` shows samples ``(n, …)`` at a glance, ``write`` puts them into files and returns these, ``judge``
+    measures them. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random.
+    ``noise`` makes noise fit (molecules have none of their centre). ``weight`` makes up, sample by sample, for what is
+    padding in the mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when nobody says.
+    ``details`` is kept with a trained model beside its recipe.
     """
 
     shape: tuple[int, ...]
@@ -79,6 +85,10 @@ class Modality:
     judge: Callable[[Tensor, Conditions], dict[str, float]]
     value_range: float | None = None
     label_dropout: float = 0.0
+    untold: Callable[[Conditions], Conditions] | None = None
+    tell: Callable[[Sequence[str]], Conditions] | None = None
+    context_width: int | None = None
+    save_parts: Callable[[Path], None] | None = None
     augment: Callable[[Tensor, Draws], Tensor] | None = None
     noise: Callable[[Tensor, Conditions], Tensor] | None = None
     weight: Callable[[Conditions], Tensor] | None = None
@@ -110,10 +120,20 @@ def labelled(classes: tuple[str, ...]) -> Callable[[Sequence[int], Tensor | None
     return conditions
 
 
-def dropped(conditions: Conditions, classes: int, rate: float, draws: Draws) -> Conditions:
-    """Labels replaced by "not told", each sample by its own dice (Ho & Salimans 2022)."""
-    labels = conditions.get("class_labels")
-    if labels is None or rate == 0:
-        return conditions
-    hidden = (draws.uniform() < rate).to(labels.device)
-    return conditions | {"class_labels": torch.where(hidden, classes, labels)}
+def unlabelled(classes: tuple[str, ...]) -> Callable[[Conditions], Conditions] | None:
+    """Every label replaced by the class that stands for "not told"; None without classes."""
+    if not classes:
+        return None
+    return lambda told: told | {"class_labels": torch.full_like(told["class_labels"], len(classes))}
+
+
+def dropped(told: Conditions, modality: Modality, draws: Draws) -> Conditions:
+    """Conditions replaced by those of nothing, each sample by its own dice (Ho & Salimans 2022)."""
+    if modality.untold is None or modality.label_dropout == 0:
+        return told
+    hidden = draws.uniform() < modality.label_dropout
+    nothing = modality.untold(told)
+    return {
+        name: torch.where(hidden.to(value.device).reshape(-1, *[1] * (value.dim() - 1)), nothing[name], value)
+        for name, value in told.items()
+    }

@@ -10,7 +10,18 @@ import diffusers
 from torch import nn
 
 from denoscope._version import __version__
-from denoscope.networks import DiT, MoleculeNet, UNet2D, load_dit, load_molecule_net, load_unet2d, save_network
+from denoscope.networks import (
+    DiT,
+    MoleculeNet,
+    UNet2D,
+    UNet2DCondition,
+    load_dit,
+    load_molecule_net,
+    load_unet,
+    load_unet2d,
+    save_network,
+)
+from denoscope.networks.folders import CONFIG_FILE
 from denoscope.pipelines.ddpm_folder import save_ddpm
 from denoscope.sampling import Denoise, denoisers
 from denoscope.schedules import NoiseSchedule
@@ -43,7 +54,7 @@ def save_trained(recipe: Recipe, network: nn.Module, modality: Modality, folder:
                 clip = modality.value_range == 1.0
                 schedule = build_schedule(recipe.schedule)
                 save_ddpm(network, schedule, part, recipe.objective.prediction_type, clip_sample=clip)
-            case UNet2D():
+            case UNet2D() | UNet2DCondition():
                 save_network(network, part / UNET)
             case DiT():
                 save_network(network, part / TRANSFORMER)
@@ -51,6 +62,8 @@ def save_trained(recipe: Recipe, network: nn.Module, modality: Modality, folder:
                 save_network(network, part / NETWORK)
             case _:
                 raise RecipeError(f"{type(network).__name__} has no folder format")
+        if modality.save_parts is not None:
+            modality.save_parts(part)
         told = {
             "denoscope_version": __version__,
             "recipe": recipe.model_dump(mode="json"),
@@ -84,7 +97,7 @@ def load_trained(folder: Path) -> Trained:
         recipe, details = parse(told["recipe"]), dict(told.get("details", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"{path} can't be read ({error})") from error
-    return Trained.by_recipe(recipe, _load_network(folder), modality_of(recipe, shape, classes, details))
+    return Trained.by_recipe(recipe, _load_network(folder), modality_of(recipe, shape, classes, details, folder))
 
 
 def _load_network(folder: Path) -> nn.Module:
@@ -93,7 +106,9 @@ def _load_network(folder: Path) -> nn.Module:
             return load_dit(folder / TRANSFORMER)
         if (folder / NETWORK).is_dir():
             return load_molecule_net(folder / NETWORK)
-        return load_unet2d(folder / UNET)
+        config = json.loads((folder / UNET / CONFIG_FILE).read_text("utf-8"))
+        words = isinstance(config, dict) and config.get("_class_name") == "UNet2DConditionModel"
+        return load_unet(folder / UNET) if words else load_unet2d(folder / UNET)
     except (ValueError, FileNotFoundError) as error:
         raise RecipeError(str(error)) from error
 

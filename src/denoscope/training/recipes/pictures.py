@@ -1,7 +1,10 @@
 """Pictures as a modality."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -11,8 +14,12 @@ from torch import Tensor
 from denoscope.data.pictures import PictureSet, digits, fashion_mnist, from_model_range, load_folder
 from denoscope.data.pictures.known import FASHION_FOLDER
 from denoscope.training.draws import Draws
+from denoscope.training.recipes.captions import STATES, CaptionEncoder
 from denoscope.training.recipes.config import PictureData
-from denoscope.training.recipes.modality import Conditions, Examples, Modality, labelled
+from denoscope.training.recipes.modality import Conditions, Details, Examples, Modality, labelled, unlabelled
+
+SHOWN_CAPTIONS: Final = 64
+"""How many of the training captions are kept with a model, to draw samples of."""
 
 
 def open_pictures(data: PictureData) -> tuple[Examples, Modality, list[str]]:
@@ -21,6 +28,8 @@ def open_pictures(data: PictureData) -> tuple[Examples, Modality, list[str]]:
     Raises :class:`DataError` for a folder or file that can't be read.
     """
     found = _read(data)
+    if found.captions is not None and data.text_encoder is not None:
+        return _captioned(data, found, CaptionEncoder.load(data.text_encoder))
     classes = found.classes if data.classes and found.labels is not None else ()
     conditions = {"class_labels": found.labels} if classes and found.labels is not None else {}
     skipped = [f"{name}: {reason}" for name, reason in found.skipped]
@@ -39,8 +48,38 @@ def picture_modality(data: PictureData, shape: tuple[int, ...], classes: tuple[s
         judge=lambda samples, _: {},
         value_range=1.0,
         label_dropout=data.label_dropout,
+        untold=unlabelled(classes),
         augment=_flip if data.flip else None,
     )
+
+
+def caption_modality(data: PictureData, shape: tuple[int, ...], details: Details, encoder: CaptionEncoder) -> Modality:
+    """Pictures told in words; samples that aren't told any get the training captions in ``details`` in turn."""
+    captions = [str(caption) for caption in details["captions"]]
+
+    def conditions(seeds: Sequence[int], labels: Tensor | None) -> Conditions:
+        return encoder.tell([captions[index % len(captions)] for index in range(len(seeds))])
+
+    return replace(
+        picture_modality(data, shape, ()),
+        conditions=conditions,
+        untold=encoder.untold,
+        tell=encoder.tell,
+        context_width=encoder.width,
+        save_parts=encoder.save,
+        details=details,
+    )
+
+
+def _captioned(data: PictureData, found: PictureSet, encoder: CaptionEncoder) -> tuple[Examples, Modality, list[str]]:
+    captions = found.captions or ()
+    kinds = list(dict.fromkeys(captions))
+    rows = {caption: row for row, caption in enumerate(kinds)}
+    conditions = {STATES: torch.tensor([rows[caption] for caption in captions])}
+    details: Details = {"captions": kinds[:SHOWN_CAPTIONS]}
+    modality = caption_modality(data, tuple(found.pictures.shape[1:]), details, encoder)
+    examples = Examples(found.pictures, conditions, {STATES: encoder.states(kinds)})
+    return examples, modality, [f"{name}: {reason}" for name, reason in found.skipped]
 
 
 def picture_grid(samples: Tensor, columns: int | None = None, gap: int = 2) -> Image.Image:
@@ -84,4 +123,4 @@ def _read(data: PictureData) -> PictureSet:
         return fashion_mnist("train", data.folder or FASHION_FOLDER)
     assert data.folder is not None  # the recipe's own check
     assert data.size is not None
-    return load_folder(data.folder, data.size, data.channels, bad_files=data.bad_files)
+    return load_folder(data.folder, data.size, data.channels, bad_files=data.bad_files, captions=data.captions)

@@ -9,7 +9,7 @@ from torch import Tensor
 from denoscope.data.sounds import LogMel, SoundSet, load_sounds, write_wave
 from denoscope.data.worlds.tones import SAMPLE_RATE, read_kind, tones
 from denoscope.training.recipes.config import SoundData
-from denoscope.training.recipes.modality import Conditions, Examples, Modality, labelled
+from denoscope.training.recipes.modality import Conditions, Examples, Modality, labelled, unlabelled
 from denoscope.training.recipes.pictures import picture_grid
 
 
@@ -58,6 +58,7 @@ def sound_modality(data: SoundData, shape: tuple[int, ...], classes: tuple[str, 
         judge=judge,
         value_range=1.0,
         label_dropout=data.label_dropout,
+        untold=unlabelled(classes),
     )
 
 

@@ -42,6 +42,7 @@ class Trained:
         seeds: Sequence[int],
         labels: Tensor | None = None,
         *,
+        captions: Sequence[str] | None = None,
         solver: str | None = None,
         steps: int | None = None,
         spacing: str | None = None,
@@ -51,9 +52,9 @@ class Trained:
     ) -> tuple[Tensor, Conditions]:
         """One sample a seed, ``(n, …)`` on the CPU, and what the network was told; the same for any ``batch_size``.
 
-        ``labels`` ``(n,)`` number classes. ``solver`` and ``steps`` are by default what suits the modality.
-        ``guidance_scale`` other than 1 also asks the network for samples of no class. ``progress`` is told how many
-        samples are finished after each batch.
+        ``labels`` ``(n,)`` number classes; ``captions`` are one a sample. ``solver`` and ``steps`` are by default what
+        suits the modality. ``guidance_scale`` other than 1 also asks the network for samples of nothing in particular.
+        ``progress`` is told how many samples are finished after each batch.
 
         Raises :class:`RecipeError` for an unknown solver or spacing and for guidance that can't be, and
         :class:`SamplingError` when the network's output is not finite.
@@ -63,13 +64,16 @@ class Trained:
             raise RecipeError(f"there is no solver {solver!r}; there are {', '.join(SOLVERS)}")
         if not math.isfinite(guidance_scale):
             raise RecipeError(f"the guidance scale must be a finite number, not {guidance_scale}")
-        if guidance_scale != 1 and not self.modality.classes:
-            raise RecipeError("guidance needs a model with classes; this one has none")
+        if guidance_scale != 1 and self.modality.untold is None:
+            raise RecipeError("guidance needs a model with classes or captions; this one has none")
+        if captions is not None and (self.modality.tell is None or len(captions) != len(seeds)):
+            raise RecipeError("captions need a model that was trained with some, and one caption a sample")
         try:
             grid = self.grid(steps, spacing)
         except ValueError as error:
             raise RecipeError(str(error)) from error
-        conditions = self.modality.conditions(seeds, labels)
+        tell = self.modality.tell
+        conditions = tell(captions) if tell and captions else self.modality.conditions(seeds, labels)
         drawn = []
         for start in range(0, len(seeds), batch_size):
             part = slice(start, start + batch_size)
@@ -85,9 +89,8 @@ class Trained:
         device = next(self.network.parameters()).device
         told = {name: values.to(device) for name, values in conditions.items()}
         denoise = self.denoiser(told)
-        if guidance_scale != 1:
-            untold = told | {"class_labels": torch.full((len(seeds),), len(self.modality.classes), device=device)}
-            denoise = guided(denoise, self.denoiser(untold), guidance_scale)
+        if guidance_scale != 1 and self.modality.untold is not None:
+            denoise = guided(denoise, self.denoiser(self.modality.untold(told)), guidance_scale)
         z = starting_noise(seeds, self.modality.shape, grid).to(device)
         if self.modality.noise is not None:
             z = self.modality.noise(z, told)
