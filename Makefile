@@ -27,8 +27,17 @@ lint: install
 docs: install
 	$(BIN)/python -m docs.make_pictures
 
-peers:
-	@echo "no benchmark against other libraries yet"
+PEERS := .venv-peers/bin
+
+.venv-peers/.installed:
+	$(PYTHON) -m venv .venv-peers
+	$(PEERS)/python -m pip install --quiet torch==2.14.1 torchvision==0.29.1
+	$(PEERS)/python -m pip install --quiet denoising-diffusion-pytorch==2.3.4 ema-pytorch==0.8.3 diffusers==0.42.1 \
+	  transformers==5.24.0 accelerate==1.15.0 safetensors xarray scipy typer
+	touch $@
+
+peers: .venv-peers/.installed
+	PYTHONPATH=src $(PEERS)/python -m benchmarks.train_speed --batch 64 --steps 1
 
 clean:
 	rm -rf $(VENV) .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

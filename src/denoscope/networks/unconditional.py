@@ -219,9 +219,11 @@ class UNet2D(Levels):
             if self.config.class_embed_type == "timestep":
                 class_labels = self._sinusoids(class_labels, sample)
             embedding = embedding + self.class_embedding(class_labels).to(sample.dtype)
-        x = self.through(self.conv_in(sample), functional.silu(embedding), None)
+        # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy.
+        x = self.conv_in(sample.contiguous(memory_format=torch.channels_last))
+        x = self.through(x, functional.silu(embedding), None)
         out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
-        return out
+        return out.contiguous()
 
     def _sinusoids(self, numbers: Tensor, like: Tensor) -> Tensor:
         return sinusoidal_embedding(numbers, self.config.block_out_channels[0]).to(like.dtype)
