@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("-n", type=int, default=400)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--guidance", type=float, default=1.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     scale = LogMel()
@@ -47,7 +48,9 @@ def main() -> None:
         trained = load_trained(options.model)
         told = trained.modality.labels(options.n)
         assert told is not None
-        drawn, _ = trained.sample(range(10**7, 10**7 + options.n), told, steps=options.steps)
+        drawn, _ = trained.sample(
+            range(10**7, 10**7 + options.n), told, steps=options.steps, guidance_scale=options.guidance
+        )
         waves = torch.cat([scale.decode(part) for part in drawn.split(50)])  # type: ignore[no-untyped-call]
         results = {"generated": rates(waves, told.tolist())}
     if options.json:

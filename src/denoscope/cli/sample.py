@@ -117,11 +117,11 @@ def sample(
             for number in compared:
                 few, told, taken = draw(min(n, 8), number)
                 seconds[f"{chosen} {number} steps, a sample"] = taken / min(n, 8)
-                strips.append((f"{number} steps", modality.picture(few, told)))
+                strips.append((f"{number} steps", modality.picture(few, told, len(few))))
             drawn, told, taken = draw(n, count)
         seconds[f"{chosen} {count} steps, a sample"] = taken / n
         files = modality.write(drawn, told, run.folder / "samples")
-        modality.picture(drawn, told).save(run.images / "grid.png")
+        modality.picture(drawn, told, None).save(run.images / "grid.png")
         if strips:
             _stack(strips).save(run.images / "compare.png")
         figures = modality.judge(drawn, told)

@@ -1,6 +1,7 @@
 """``denoscope train``: recipes that make a model from nothing."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
@@ -95,10 +96,11 @@ def _train_one(out: Path, recipe: object, as_json: bool) -> None:
     from denoscope.training.trainer import StepResult
 
     assert isinstance(recipe, Recipe)
+    main = os.environ.get("RANK", "0") == "0"  # of several processes, one talks
     console = Console(stderr=True)
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     loss = TextColumn("{task.fields[loss]}")
-    with Progress(*columns, loss, console=console, disable=as_json) as progress:
+    with Progress(*columns, loss, console=console, disable=as_json or not main) as progress:
         bar = progress.add_task("training", total=recipe.trainer.max_steps, loss="")
         smooth = _Smooth()
 
@@ -106,6 +108,8 @@ def _train_one(out: Path, recipe: object, as_json: bool) -> None:
             progress.update(bar, completed=done.step + 1, loss=f"loss {smooth(done.loss):.5f}")
 
         fitted = fit(recipe, out, report)
+    if not main:
+        return
     if as_json:
         told = {"model": str(fitted.model), "figures": fitted.figures, "warnings": list(fitted.warnings)}
         typer.echo(json.dumps(told))

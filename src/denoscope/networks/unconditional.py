@@ -219,8 +219,10 @@ class UNet2D(Levels):
             if self.config.class_embed_type == "timestep":
                 class_labels = self._sinusoids(class_labels, sample)
             embedding = embedding + self.class_embedding(class_labels).to(sample.dtype)
-        # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy.
-        x = self.conv_in(sample.contiguous(memory_format=torch.channels_last))
+        if sample.device.type == "cpu":
+            # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy.
+            sample = sample.contiguous(memory_format=torch.channels_last)
+        x = self.conv_in(sample)
         x = self.through(x, functional.silu(embedding), None)
         out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
         return out.contiguous()

@@ -14,7 +14,7 @@ MODALITY = Modality(
     shape=(4000,),
     classes=(),
     conditions=labelled(()),
-    picture=lambda samples, _: picture_grid(samples),
+    picture=lambda samples, _, columns: picture_grid(samples, columns),
     write=lambda samples, _, folder: [],
     judge=lambda samples, _: {},
 )

@@ -186,7 +186,7 @@ class _Watcher:
         drawn, told = trained.sample(range(n), self.modality.labels(n), **_settings(self.recipe, self.modality, 25))
         folder = self.out / "grids"
         folder.mkdir(exist_ok=True)
-        self.modality.picture(drawn, told).save(folder / f"step_{step:07d}.png")
+        self.modality.picture(drawn, told, None).save(folder / f"step_{step:07d}.png")
 
 
 class _Settings(TypedDict):
@@ -219,5 +219,5 @@ def _finish(
         figures["nearer_than_held_out"] = found.share
         if found.warning is not None:
             warnings.append(found.warning)
-    trained.modality.picture(drawn, told).save(out / "samples.png")
+    trained.modality.picture(drawn, told, None).save(out / "samples.png")
     return figures, warnings

@@ -70,17 +70,17 @@ class Modality:
     stands for "not told"). ``conditions(seeds, labels)`` makes what the network is told of each sample,
     ``untold(conditions)`` what it is told of nothing, for guidance. ``tell(captions)`` makes conditions of words,
     ``context_width`` is the width of a word's state, and ``save_parts`` writes what that needs beside a trained model.
-    ``picture`` shows samples ``(n, …)`` at a glance, ``write`` puts them into files and returns these, ``judge``
-    measures them. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a batch at random.
-    ``noise`` makes noise fit (molecules have none of their centre). ``weight`` makes up, sample by sample, for what is
-    padding in the mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when nobody says.
-    ``details`` is kept with a trained model beside its recipe.
+    ``picture`` shows samples ``(n, …)`` at a glance, in so many columns; ``write`` puts them into files and returns
+    these; ``judge`` measures them. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a
+    batch at random. ``noise`` makes noise fit (molecules have none of their centre). ``weight`` makes up, sample by
+    sample, for what is padding in the mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when
+    nobody says. ``details`` is kept with a trained model beside its recipe.
     """
 
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     conditions: Callable[[Sequence[int], Tensor | None], Conditions]
-    picture: Callable[[Tensor, Conditions], Image.Image]
+    picture: Callable[[Tensor, Conditions, int | None], Image.Image]
     write: Callable[[Tensor, Conditions, Path], list[Path]]
     judge: Callable[[Tensor, Conditions], dict[str, float]]
     value_range: float | None = None

@@ -69,8 +69,8 @@ def molecule_modality(shape: tuple[int, ...], details: Details) -> Modality:
         positions, kinds = from_joint(z, told["mask"])
         return read_all(positions, kinds, told["mask"], elements, hydrogens=hydrogens)
 
-    def picture(samples: Tensor, told: Conditions) -> Image.Image:
-        return draw(readings(samples, told), columns=8)
+    def picture(samples: Tensor, told: Conditions, columns: int | None) -> Image.Image:
+        return draw(readings(samples, told), columns=columns or 8)
 
     def write(samples: Tensor, told: Conditions, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ def picture_modality(data: PictureData, shape: tuple[int, ...], classes: tuple[s
         shape=shape,
         classes=classes,
         conditions=labelled(classes),
-        picture=lambda samples, _: picture_grid(samples),
+        picture=lambda samples, _, columns: picture_grid(samples, columns),
         write=_write,
         judge=lambda samples, _: {},
         value_range=1.0,

@@ -46,8 +46,8 @@ def sound_modality(data: SoundData, shape: tuple[int, ...], classes: tuple[str, 
         right = [kind == classes[int(label)] for kind, label in zip(kinds, labels, strict=True)]
         return {"label_read_back": sum(right) / len(right)}
 
-    def picture(samples: Tensor, conditions: Conditions) -> Image.Image:
-        return picture_grid(samples.flip(2))
+    def picture(samples: Tensor, conditions: Conditions, columns: int | None) -> Image.Image:
+        return picture_grid(samples.flip(2), columns)
 
     return Modality(
         shape=shape,
