@@ -21,7 +21,7 @@ from torch import Tensor
 from denoscope.data.pictures import fashion_mnist, from_model_range
 from denoscope.data.pictures.known import FASHION_FOLDER
 from denoscope.metrics import difference_interval, frechet_distance, subsampled_interval
-from denoscope.metrics.diversity import mean_pairwise_distance
+from denoscope.metrics.diversity import rms_pairwise_distance
 from denoscope.metrics.extractors.fashion import FashionExtractor
 from denoscope.training.allocator import keep_freed_memory
 from denoscope.training.recipes import Trained, load_trained
@@ -102,7 +102,7 @@ def main() -> None:
         interval = subsampled_interval([reference, features[name]], distance)
         results[name] = {
             "frechet": list(interval),
-            "feature_distance": mean_pairwise_distance(features[name]),
+            "feature_distance": rms_pairwise_distance(features[name]),
             "perceptual_distance": within_class(extractor, pictures, labels),
             "class_accuracy": float((extractor.labels(pictures) == labels).double().mean()),
             "cpu_seconds": seconds,

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from denoscope.metrics import Moments, frechet_distance, frechet_from_moments
-from denoscope.metrics.diversity import mean_pairwise_distance
+from denoscope.metrics.diversity import rms_pairwise_distance
 from denoscope.metrics.frechet import FeatureError
 
 
@@ -65,4 +65,4 @@ def test_other_widths_are_refused() -> None:
 def test_diversity_is_the_mean_over_all_pairs() -> None:
     x = np.random.default_rng(4).normal(size=(30, 4))
     pairs = [((x[i] - x[j]) ** 2).sum() for i in range(30) for j in range(i)]
-    assert mean_pairwise_distance(x) == pytest.approx(np.sqrt(np.mean(pairs)), rel=1e-12)
+    assert rms_pairwise_distance(x) == pytest.approx(np.sqrt(np.mean(pairs)), rel=1e-12)

@@ -84,8 +84,8 @@ class MoleculeData(_Group):
 
     kind: Literal["molecules"]
     smiles: Path | None = None
-    conformers: Count = 4
-    heavy: Annotated[int, Field(ge=1, le=6)] = 5
+    conformers: Count = 10
+    heavy: Annotated[int, Field(ge=1, le=6)] = 4
     hydrogens: bool = False
     held_out: Fraction = 0.05
     seed: int = 0
