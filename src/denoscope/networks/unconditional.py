@@ -219,10 +219,11 @@ class UNet2D(Levels):
             if self.config.class_embed_type == "timestep":
                 class_labels = self._sinusoids(class_labels, sample)
             embedding = embedding + self.class_embedding(class_labels).to(sample.dtype)
-        if sample.device.type == "cpu":
-            # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy.
-            sample = sample.contiguous(memory_format=torch.channels_last)
         x = self.conv_in(sample)
+        if x.device.type == "cpu":
+            # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy. Asked for only
+            # here, since a sample of one channel has both layouts at once, and its map would come out in the other.
+            x = x.contiguous(memory_format=torch.channels_last)
         x = self.through(x, functional.silu(embedding), None)
         out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
         return out.contiguous()
