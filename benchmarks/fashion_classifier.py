@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from denoscope.data.pictures import fashion_mnist
+from denoscope.data.pictures import fashion_mnist, to_model_range
 from denoscope.data.pictures.known import FASHION_FOLDER
 from denoscope.metrics.extractors.fashion import FashionExtractor, FashionNet
 from denoscope.training.allocator import keep_freed_memory
@@ -33,7 +33,7 @@ def main() -> None:
 
     def loss(net: nn.Module, draws: Draws) -> Tensor:
         rows = draws.indices(len(training))
-        x = training.pictures[rows].float() / 127.5 - 1
+        x = to_model_range(training.pictures[rows])
         x = torch.where((draws.uniform() < 0.5)[:, None, None, None], x.flip(-1), x)
         return functional.cross_entropy(net(x), labels[rows], reduction="none", label_smoothing=0.05)
 

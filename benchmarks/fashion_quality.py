@@ -9,6 +9,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from denoscope.data.pictures import fashion_mnist, from_model_range
 from denoscope.data.pictures.known import FASHION_FOLDER
-from denoscope.metrics import difference_interval, frechet_distance, subsampled_interval
+from denoscope.metrics import Interval, difference_interval, frechet_distance, subsampled_interval
 from denoscope.metrics.diversity import rms_pairwise_distance
 from denoscope.metrics.extractors.fashion import FashionExtractor
 from denoscope.training.allocator import keep_freed_memory
@@ -28,6 +29,17 @@ from denoscope.training.recipes import Trained, load_trained
 
 Array = NDArray[np.float64]
 BLOCK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What is measured of a set of pictures; ``cpu_seconds`` is None for pictures that weren't sampled."""
+
+    frechet: Interval
+    feature_distance: float
+    perceptual_distance: float
+    class_accuracy: float
+    cpu_seconds: float | None
 
 
 def distance(sets: Sequence[Array]) -> float:
@@ -89,52 +101,50 @@ def main() -> None:
     assert test.labels is not None
     reference = extractor.features(test.pictures)
     rows = balanced(training.labels, n, seed=1)
-    sets: dict[str, tuple[Tensor, Tensor, float]] = {
-        "training pictures": (training.pictures[rows], training.labels[rows], float("nan"))
+    sets: dict[str, tuple[Tensor, Tensor, float | None]] = {
+        "training pictures": (training.pictures[rows], training.labels[rows], None)
     }
     for index, name in enumerate(options.sets.split(",")):
         solver, _, steps = name.rpartition("-")
         pictures, seconds = sampled(trained, solver, int(steps), n, options.out / name, 10**6 * (index + 1))
         sets[name] = pictures, torch.arange(n) % 10, seconds
-    results: dict[str, dict[str, float | list[float]]] = {}
     features = {name: extractor.features(pictures) for name, (pictures, _, _) in sets.items()}
-    for name, (pictures, labels, seconds) in sets.items():
-        interval = subsampled_interval([reference, features[name]], distance)
-        results[name] = {
-            "frechet": list(interval),
-            "feature_distance": rms_pairwise_distance(features[name]),
-            "perceptual_distance": within_class(extractor, pictures, labels),
-            "class_accuracy": float((extractor.labels(pictures) == labels).double().mean()),
-            "cpu_seconds": seconds,
-        }
+    results = {
+        name: Quality(
+            frechet=subsampled_interval([reference, features[name]], distance),
+            feature_distance=rms_pairwise_distance(features[name]),
+            perceptual_distance=within_class(extractor, pictures, labels),
+            class_accuracy=float((extractor.labels(pictures) == labels).double().mean()),
+            cpu_seconds=seconds,
+        )
+        for name, (pictures, labels, seconds) in sets.items()
+    }
     checks = _checks(results, features, reference)
     if options.json:
-        print(json.dumps({"n": n, "sets": results, "checks": checks}))
+        print(json.dumps({"n": n, "sets": {name: asdict(row) for name, row in results.items()}, "checks": checks}))
         return
     print(f"{'set':20}{'n':>6}{'Fréchet distance (90 %)':>32}{'pairs':>8}{'look':>8}{'class':>8}{'CPU s':>9}")
     for name, row in results.items():
-        value, low, high = row["frechet"]  # type: ignore[misc]
-        told = f"{value:.4f} ({low:.4f} to {high:.4f})"
+        told = "{:.4f} ({:.4f} to {:.4f})".format(*row.frechet)
+        taken = "" if row.cpu_seconds is None else f"{row.cpu_seconds:.1f}"
         print(
-            f"{name:20}{n:>6}{told:>32}{row['feature_distance']:>8.3f}{row['perceptual_distance']:>8.3f}"
-            f"{row['class_accuracy']:>8.3f}{row['cpu_seconds']:>9.1f}"
+            f"{name:20}{n:>6}{told:>32}{row.feature_distance:>8.3f}{row.perceptual_distance:>8.3f}"
+            f"{row.class_accuracy:>8.3f}{taken:>9}"
         )
     for name, told in checks.items():
         print(f"{name}: {told}")
 
 
-def _checks(
-    results: dict[str, dict[str, float | list[float]]], features: dict[str, Array], reference: Array
-) -> dict[str, str]:
+def _checks(results: dict[str, Quality], features: dict[str, Array], reference: Array) -> dict[str, str]:
     """What is claimed of few steps, where these sets were asked for."""
     checks: dict[str, str] = {}
-    if {"ddpm-1000", "ddim-50"} <= results.keys():
-        _, low, high = results["ddpm-1000"]["frechet"]  # type: ignore[misc]
-        value = results["ddim-50"]["frechet"][0]  # type: ignore[index]
-        checks["DDIM-50 inside DDPM-1000's interval"] = f"{low <= value <= high}"
-        ratio = results["ddpm-1000"]["cpu_seconds"] / results["ddim-50"]["cpu_seconds"]  # type: ignore[operator]
-        checks["DDPM-1000's time over DDIM-50's"] = f"{ratio:.1f}"
-    if {"dpmpp_2m-15", "ddim-50"} <= results.keys():
+    slow, ddim, fast = (results.get(name) for name in ("ddpm-1000", "ddim-50", "dpmpp_2m-15"))
+    if slow is not None and ddim is not None:
+        inside = slow.frechet.low <= ddim.frechet.value <= slow.frechet.high
+        checks["DDIM-50 inside DDPM-1000's interval"] = f"{inside}"
+        if slow.cpu_seconds is not None and ddim.cpu_seconds is not None:
+            checks["DDPM-1000's time over DDIM-50's"] = f"{slow.cpu_seconds / ddim.cpu_seconds:.1f}"
+    if fast is not None and ddim is not None:
         gap = difference_interval([reference, features["dpmpp_2m-15"]], [reference, features["ddim-50"]], distance)
         checks["DPM++2M-15 minus DDIM-50"] = str(gap)
     return checks

@@ -28,6 +28,12 @@ def rates(waves: Iterable[Tensor], labels: Iterable[int]) -> dict[str, tuple[flo
     return {kind: (rate.value, rate.low, rate.high) for kind, rate in found.items()}
 
 
+def decoded(scale: LogMel, spectrograms: Tensor, size: int = 50) -> Tensor:
+    """Waves of spectrograms, some at a time: the way back takes memory."""
+    parts = (spectrograms[start : start + size] for start in range(0, len(spectrograms), size))
+    return torch.cat([scale.decode(part) for part in parts])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, nargs="?")
@@ -42,7 +48,7 @@ def main() -> None:
         assert found.labels is not None
         labels = found.labels.tolist()
         results = {"as they are": rates(found.waves, labels)}
-        back = torch.cat([scale.decode(scale.encode(part)) for part in found.waves.split(50)])  # type: ignore[no-untyped-call]
+        back = decoded(scale, scale.encode(found.waves))
         results["to a spectrogram and back"] = rates(back, labels)
     else:
         trained = load_trained(options.model)
@@ -51,7 +57,7 @@ def main() -> None:
         drawn, _ = trained.sample(
             range(10**7, 10**7 + options.n), told, steps=options.steps, guidance_scale=options.guidance
         )
-        waves = torch.cat([scale.decode(part) for part in drawn.split(50)])  # type: ignore[no-untyped-call]
+        waves = decoded(scale, drawn)
         results = {"generated": rates(waves, told.tolist())}
     if options.json:
         print(json.dumps(results))

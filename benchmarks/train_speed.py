@@ -19,7 +19,7 @@ from typing import Annotated, Literal, get_args
 import torch
 import typer
 
-from benchmarks.train_contenders import CONTENDERS, Name
+from benchmarks.train_contenders import CONTENDERS, Contender, Name
 
 OURS: Name = "denoscope"
 Measure = Literal["wall", "cpu"]
@@ -29,6 +29,7 @@ class Worker:
     """A contender in its own process; :meth:`turn` lets it take some steps."""
 
     def __init__(self, name: Name, size: int, channels: Sequence[int], batch: int) -> None:
+        self.name = name
         told = [name, str(size), ",".join(map(str, channels)), str(batch)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.train_speed", "--worker", "/".join(told)],
@@ -45,7 +46,7 @@ class Worker:
         print(steps, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            raise SystemExit(f"a contender stopped: {' '.join(map(str, self.process.args))}")  # type: ignore[arg-type]
+            raise SystemExit(f"a contender stopped: {self.name}")
         taken: dict[str, float] = json.loads(answer)
         return taken
 
@@ -79,7 +80,8 @@ def serve(told: str) -> None:
 
     steps_given: list[int] = []
     widths = tuple(int(width) for width in channels.split(","))
-    CONTENDERS[name](int(size), widths, int(batch), beat)  # type: ignore[index]
+    contenders: Mapping[str, Contender] = {str(known): contender for known, contender in CONTENDERS.items()}
+    contenders[name](int(size), widths, int(batch), beat)
 
 
 def _now() -> tuple[float, float]:

@@ -9,11 +9,12 @@ from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import resca
 from torch import Tensor
 
 from denoscope.sampling import Denoise, Grid, Level, sample
-from denoscope.sampling.denoisers import clipped, discrete, edm, flow, thresholded, timestep_of
+from denoscope.sampling.denoisers import clipped, continuous, discrete, edm, flow, thresholded, timestep_of
 from denoscope.sampling.guidance import guided
 from denoscope.sampling.solvers import ddim
 from denoscope.sampling.spacing import karras_ratios, spaced_timesteps
 from denoscope.schedules import NoiseSchedule, PredictionType, convert_prediction
+from denoscope.schedules.continuous import linear as linear_in_time
 
 SCHEDULE = NoiseSchedule.cosine()
 MEAN, STD = 0.3, 0.5
@@ -43,6 +44,25 @@ def test_a_network_of_a_discrete_schedule_on_any_grid(kind: PredictionType, fami
     for level in list(grid)[:-1]:
         z = noisy() * math.hypot(*level)
         torch.testing.assert_close(denoise(z, level), exact(z, level), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "v_prediction"])
+def test_a_network_of_continuous_time(kind: PredictionType) -> None:
+    schedule, told = linear_in_time(), []
+
+    def network(z: Tensor, timestep: Tensor) -> Tensor:
+        told.append(float(timestep[0]))
+        alpha, sigma = schedule.alpha_sigma(timestep[0].double() / 1000)
+        level = Level(float(alpha), float(sigma))
+        return convert_prediction(exact(z, level), "sample", kind, z, *level)
+
+    times = torch.tensor([0.9, 0.33333, 0.0123])
+    grid = Grid.from_ratios((-schedule.logsnr(times) / 2).exp(), "vp")
+    for level in list(grid)[: len(times)]:
+        torch.testing.assert_close(
+            continuous(network, schedule, kind)(noisy(), level), exact(noisy(), level), rtol=1e-4, atol=1e-4
+        )
+    assert told == pytest.approx((1000 * times).tolist(), rel=1e-4)
 
 
 def test_timesteps_between_two() -> None:

@@ -44,5 +44,5 @@ def test_every_epoch_has_every_example_once(examples: int, batch: int) -> None:
 
 
 def test_noise_for_another_number_of_rows_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 samples for 2 rows"):
+    with pytest.raises(ValueError, match="2 streams of noise for 3 samples"):
         Draws.of(2).noise(torch.zeros(3, 1))

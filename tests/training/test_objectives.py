@@ -81,7 +81,7 @@ def test_likelihood_weighting_measures_nats() -> None:
     schedule = log_linear(0.01, 100.0, family="vp")
 
     def exact(z: Tensor, t: Tensor) -> Tensor:
-        return z * schedule.alpha_sigma(t.double())[1].float()[:, None]
+        return z * schedule.alpha_sigma(t.double() / 1000)[1].float()[:, None]
 
     ends = schedule.logsnr(torch.tensor([1e-5, 1 - 1e-5]))
     wanted = 0.5 * float(torch.nn.functional.softplus(ends[0]) - torch.nn.functional.softplus(ends[1])) * 200

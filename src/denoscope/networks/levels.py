@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from denoscope.networks.attention import MapAttention, SpatialTransformer
-from denoscope.networks.blocks import Dims, Downsample, ResnetBlock, Upsample
+from denoscope.networks.blocks import CONVOLUTIONS, Dims, Downsample, ResnetBlock, Upsample, zero
+from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,39 @@ class Levels(nn.Module):
     ``downs`` and ``ups`` say of each level whether its blocks attend, on the way down and on the way up.
     """
 
+    conv_in: nn.Conv1d | nn.Conv2d
+    time_embedding: TimestepEmbedding
     down_blocks: nn.ModuleList
     mid_block: MidBlock
     up_blocks: nn.ModuleList
+    conv_norm_out: nn.GroupNorm
+    conv_out: nn.Conv1d | nn.Conv2d
+    first: int
+    """Channels of the finest level, which are the width of sinusoidal embeddings."""
+
+    def begin(self, in_channels: int, channels: int, dims: Dims = 2) -> int:
+        """Make the first convolution to the finest level's ``channels`` and the time embedding; returns its width."""
+        self.first = channels
+        self.conv_in = CONVOLUTIONS[dims](in_channels, channels, 3, padding=1)
+        self.time_embedding = TimestepEmbedding(channels, 4 * channels)
+        return 4 * channels
+
+    def end(self, out_channels: int, groups: int, eps: float, dims: Dims = 2) -> None:
+        """Make the last norm and convolution, which starts at zero: a new network returns zero."""
+        self.conv_norm_out = nn.GroupNorm(groups, self.first, eps)
+        last = CONVOLUTIONS[dims](self.first, out_channels, 3, padding=1)
+        zero(last)
+        self.conv_out = last
+
+    def sinusoids(self, numbers: Tensor | float, sample: Tensor) -> Tensor:
+        """One number for all samples ``(B, …)`` or one each, as sines and cosines ``(B, first)`` of their dtype."""
+        each = torch.as_tensor(numbers, device=sample.device).reshape(-1).expand(len(sample))
+        return sinusoidal_embedding(each, self.first).to(sample.dtype)
+
+    def last(self, x: Tensor) -> Tensor:
+        """The finest level's map to the prediction."""
+        out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
+        return out
 
     def build(
         self,

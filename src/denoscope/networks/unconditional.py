@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from denoscope.networks.blocks import zero
-from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
+from denoscope.networks.embeddings import TimestepEmbedding
 from denoscope.networks.levels import Bricks, Levels
 
 MapDownBlock = Literal["DownBlock2D", "AttnDownBlock2D"]
@@ -169,9 +168,7 @@ class UNet2D(Levels):
         super().__init__()
         self.config = config
         channels = config.block_out_channels
-        width = 4 * channels[0]
-        self.conv_in = nn.Conv2d(config.in_channels, channels[0], 3, padding=1)
-        self.time_embedding = TimestepEmbedding(channels[0], width)
+        width = self.begin(config.in_channels, channels[0])
         self.class_embedding: nn.Module | None = None
         if config.class_embed_type == "timestep":
             self.class_embedding = TimestepEmbedding(channels[0], width)
@@ -198,9 +195,7 @@ class UNet2D(Levels):
             [block == "AttnUpBlock2D" for block in reversed(config.up_block_types)],
             middle=config.add_attention,
         )
-        self.conv_norm_out = nn.GroupNorm(config.norm_num_groups, channels[0], config.norm_eps)
-        self.conv_out = nn.Conv2d(channels[0], config.out_channels, 3, padding=1)
-        zero(self.conv_out)
+        self.end(config.out_channels, config.norm_num_groups, config.norm_eps)
 
     def forward(self, sample: Tensor, timestep: Tensor | float, class_labels: Tensor | None = None) -> Tensor:
         """Predict what the network was trained for.
@@ -213,20 +208,14 @@ class UNet2D(Levels):
         """
         if (class_labels is None) != (self.class_embedding is None):
             raise ValueError("class_labels must be given to a network with classes, and to no other")
-        timesteps = torch.as_tensor(timestep, device=sample.device).reshape(-1).expand(len(sample))
-        embedding = self.time_embedding(self._sinusoids(timesteps, sample))
+        embedding = self.time_embedding(self.sinusoids(timestep, sample))
         if self.class_embedding is not None and class_labels is not None:
             if self.config.class_embed_type == "timestep":
-                class_labels = self._sinusoids(class_labels, sample)
+                class_labels = self.sinusoids(class_labels, sample)
             embedding = embedding + self.class_embedding(class_labels).to(sample.dtype)
         x = self.conv_in(sample)
         if x.device.type == "cpu":
             # Channels innermost: convolutions read them so on a CPU, and attention's rows need no copy. Asked for only
             # here, since a sample of one channel has both layouts at once, and its map would come out in the other.
             x = x.contiguous(memory_format=torch.channels_last)
-        x = self.through(x, functional.silu(embedding), None)
-        out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
-        return out.contiguous()
-
-    def _sinusoids(self, numbers: Tensor, like: Tensor) -> Tensor:
-        return sinusoidal_embedding(numbers, self.config.block_out_channels[0]).to(like.dtype)
+        return self.last(self.through(x, functional.silu(embedding), None)).contiguous()

@@ -1,12 +1,9 @@
 """A text-conditional U-Net whose weights and outputs are those of diffusers' ``UNet2DConditionModel``."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from denoscope.networks.blocks import zero
 from denoscope.networks.config import UNetConfig
-from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
 from denoscope.networks.levels import Bricks, Levels
 
 
@@ -17,6 +14,7 @@ class UNet2DCondition(Levels):
     ``diffusers.UNet2DConditionModel.from_pretrained`` loads, and gives the same output there. A new network
     returns zero: the last convolution starts at zero, and so do the last layers of all residual branches.
 
+    >>> import torch
     >>> net = UNet2DCondition(
     ...     UNetConfig(
     ...         block_out_channels=(8, 16),
@@ -36,9 +34,7 @@ class UNet2DCondition(Levels):
         super().__init__()
         self.config = config
         channels = config.block_out_channels
-        time_width = 4 * channels[0]
-        self.conv_in = nn.Conv2d(config.in_channels, channels[0], 3, padding=1)
-        self.time_embedding = TimestepEmbedding(channels[0], time_width)
+        time_width = self.begin(config.in_channels, channels[0])
         bricks = [
             Bricks(
                 time_width=time_width,
@@ -58,9 +54,7 @@ class UNet2DCondition(Levels):
             [block == "CrossAttnDownBlock2D" for block in config.down_block_types],
             [block == "CrossAttnUpBlock2D" for block in reversed(config.up_block_types)],
         )
-        self.conv_norm_out = nn.GroupNorm(config.norm_num_groups, channels[0], config.norm_eps)
-        self.conv_out = nn.Conv2d(channels[0], config.out_channels, 3, padding=1)
-        zero(self.conv_out)
+        self.end(config.out_channels, config.norm_num_groups, config.norm_eps)
 
     def forward(self, sample: Tensor, timestep: Tensor | float, encoder_hidden_states: Tensor) -> Tensor:
         """Predict, from noisy latents, what the network was trained for (noise, v or the clean latents).
@@ -69,10 +63,6 @@ class UNet2DCondition(Levels):
         training steps, fractions allowed; ``encoder_hidden_states`` is ``(B, M, cross_attention_dim)``, one
         row a token. Returns ``(B, out_channels, H, W)``.
         """
-        timesteps = torch.as_tensor(timestep, device=sample.device).reshape(-1).expand(len(sample))
-        sinusoids = sinusoidal_embedding(timesteps, self.config.block_out_channels[0]).to(sample.dtype)
         # Every residual block starts with the SiLU of the embedding: done once for all of them.
-        time = functional.silu(self.time_embedding(sinusoids))
-        x = self.through(self.conv_in(sample), time, encoder_hidden_states)
-        out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
-        return out
+        time = functional.silu(self.time_embedding(self.sinusoids(timestep, sample)))
+        return self.last(self.through(self.conv_in(sample), time, encoder_hidden_states))

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Final, Self
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from denoscope.networks.blocks import zero
-from denoscope.networks.embeddings import TimestepEmbedding, sinusoidal_embedding
 from denoscope.networks.levels import Bricks, Levels
 
 _CLASS_NAME: Final = "denoscope.UNet1D"
@@ -116,6 +113,7 @@ class UNet1D(Levels):
     :func:`~denoscope.networks.save_network` writes is read by :func:`~denoscope.networks.load_unet1d` alone. A new
     network returns zero.
 
+    >>> import torch
     >>> net = UNet1D(UNet1DConfig(block_out_channels=(8, 16), attention_levels=(1,), attention_head_dim=8,
     ...     norm_num_groups=4, num_class_embeds=10))
     >>> net(torch.randn(2, 1, 27), 10, torch.tensor([3, 7])).shape
@@ -127,9 +125,7 @@ class UNet1D(Levels):
         super().__init__()
         self.config = config
         channels = config.block_out_channels
-        width = 4 * channels[0]
-        self.conv_in = nn.Conv1d(config.in_channels, channels[0], 3, padding=1)
-        self.time_embedding = TimestepEmbedding(channels[0], width)
+        width = self.begin(config.in_channels, channels[0], dims=1)
         classes = config.num_class_embeds
         self.class_embedding = None if classes is None else nn.Embedding(classes, width)
         bricks = [
@@ -146,9 +142,7 @@ class UNet1D(Levels):
         ]
         attends = [level in config.attention_levels for level in range(len(channels))]
         self.build(bricks, channels, config.layers_per_block, attends, attends, middle=config.add_attention)
-        self.conv_norm_out = nn.GroupNorm(config.norm_num_groups, channels[0], config.norm_eps)
-        self.conv_out = nn.Conv1d(channels[0], config.out_channels, 3, padding=1)
-        zero(self.conv_out)
+        self.end(config.out_channels, config.norm_num_groups, config.norm_eps, dims=1)
 
     def forward(self, sample: Tensor, timestep: Tensor | float, class_labels: Tensor | None = None) -> Tensor:
         """Predict what the network was trained for.
@@ -160,14 +154,10 @@ class UNet1D(Levels):
         """
         if (class_labels is None) != (self.class_embedding is None):
             raise ValueError("class_labels must be given to a network with classes, and to no other")
-        timesteps = torch.as_tensor(timestep, device=sample.device).reshape(-1).expand(len(sample))
-        sinusoids = sinusoidal_embedding(timesteps, self.config.block_out_channels[0]).to(sample.dtype)
-        embedding = self.time_embedding(sinusoids)
+        embedding = self.time_embedding(self.sinusoids(timestep, sample))
         if self.class_embedding is not None:
             embedding = embedding + self.class_embedding(class_labels)
-        x = self.through(self.conv_in(sample), functional.silu(embedding), None)
-        out: Tensor = self.conv_out(functional.silu(self.conv_norm_out(x)))
-        return out
+        return self.last(self.through(self.conv_in(sample), functional.silu(embedding), None))
 
 
 def _whole(value: object, least: int) -> bool:

@@ -48,9 +48,13 @@ def discrete(
 
 
 def continuous(
-    network: Network, schedule: ContinuousSchedule, prediction_type: PredictionType = "epsilon", **cond: Tensor
+    network: Network,
+    schedule: ContinuousSchedule,
+    prediction_type: PredictionType = "epsilon",
+    time_scale: float = 1000.0,
+    **cond: Tensor,
 ) -> Denoise:
-    """A network that is told t in [0, 1] of a schedule in continuous time, at levels of the variance-preserving kind.
+    """A network told ``time_scale``·t of a schedule in continuous time, at levels of the variance-preserving kind.
 
     t is looked up in 10,000 levels of the schedule, between which it is interpolated in logsnr.
 
@@ -59,7 +63,7 @@ def continuous(
     table = schedule.table(10_000)
 
     def told(z: Tensor, timesteps: Tensor, **cond: Tensor) -> object:
-        return network(z, ((timesteps.double() + 1) / len(table)).to(z.dtype), **cond)
+        return network(z, (time_scale * (timesteps.double() + 1) / len(table)).to(z.dtype), **cond)
 
     return discrete(told, table, prediction_type, **cond)
 

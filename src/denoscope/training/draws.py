@@ -13,6 +13,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from denoscope.sampling import NoiseSource
+
 
 class Draws:
     """Randomness of the rows ``rows`` of a batch of ``total`` samples, at one step of a run seeded by ``seed``.
@@ -39,22 +41,21 @@ class Draws:
         return torch.Generator().manual_seed(step_seed(self.seed, self.step))
 
     @cached_property
-    def _streams(self) -> list[torch.Generator]:
-        return [torch.Generator().manual_seed(step_seed(self.seed, self.step, row)) for row in self.rows]
+    def _source(self) -> NoiseSource:
+        return NoiseSource([step_seed(self.seed, self.step, row) for row in self.rows])
 
     def noise(self, like: Tensor) -> Tensor:
         """Standard normal noise of the shape ``(rows, …)``, dtype and device of ``like``.
 
         Raises :class:`ValueError` when ``like`` has another number of rows.
         """
-        if len(like) != len(self.rows):
-            raise ValueError(f"{len(like)} samples for {len(self.rows)} rows of a batch")
-        drawn = torch.stack([torch.randn(like.shape[1:], generator=stream) for stream in self._streams]).to(like)
+        drawn = self._source.draw(like)
         return drawn if self.project is None else self.project(drawn)
 
     def uniform(self) -> Tensor:
         """One number in [0, 1) a row, float64, independent of the others."""
-        return torch.stack([torch.rand((), generator=stream, dtype=torch.float64) for stream in self._streams])
+        streams = self._source.generators
+        return torch.stack([torch.rand((), generator=stream, dtype=torch.float64) for stream in streams])
 
     def stratified(self) -> Tensor:
         """One number in [0, 1) a row, float64; the whole batch has one in each of ``total`` equal parts.

@@ -92,11 +92,14 @@ def as_epsilon(prediction_type: PredictionType) -> Weight:
     raise ValueError(f"no weight turns the loss on {prediction_type} into the one on epsilon")
 
 
-def score(schedule: ContinuousSchedule, weight: Literal["simple", "likelihood"] = "simple") -> Objective:
+def score(
+    schedule: ContinuousSchedule, weight: Literal["simple", "likelihood"] = "simple", time_scale: float = 1000.0
+) -> Objective:
     """Continuous-time denoising score matching (Song et al. 2021, eq. 7), of a network that predicts ε at z and t.
 
     ``simple`` weights every time alike. ``likelihood`` weights ‖ε − ε̂‖² by −½·d logsnr/dt, which bounds the negative
-    log-likelihood in nats (Kingma et al. 2021, eq. 17). Times are drawn from [10⁻⁵, 1 − 10⁻⁵].
+    log-likelihood in nats (Kingma et al. 2021, eq. 17). Times are drawn from [10⁻⁵, 1 − 10⁻⁵]. The network is told
+    ``time_scale``·t, as sinusoidal embeddings tell little of numbers below one apart.
     """
 
     def objective(network: Network, clean: Tensor, draws: Draws, **cond: Tensor) -> Tensor:
@@ -104,7 +107,7 @@ def score(schedule: ContinuousSchedule, weight: Literal["simple", "likelihood"] 
         alpha, sigma = (level.to(clean.device) for level in schedule.alpha_sigma(t))
         noise = draws.noise(clean)
         z = q_sample(clean, noise, alpha, sigma)
-        errors = (network(z, t.to(clean), **cond) - noise).float().square().flatten(1)
+        errors = (network(z, (t * time_scale).to(clean), **cond) - noise).float().square().flatten(1)
         if weight == "simple":
             return errors.mean(1)
         step = 1e-6

@@ -180,6 +180,25 @@ def test_a_pipeline_of_diffusers_is_sampled(tmp_path: Path) -> None:
     assert float(drawn.abs().max()) <= 1 + 1e-6
 
 
+def test_a_pipeline_with_classes_has_no_guidance(tmp_path: Path) -> None:
+    """All of its embeddings are classes: none is known to stand for "not told"."""
+    unet = UNet2DModel(
+        sample_size=8,
+        block_out_channels=(8, 16),
+        norm_num_groups=4,
+        layers_per_block=1,
+        down_block_types=("DownBlock2D",) * 2,
+        up_block_types=("UpBlock2D",) * 2,
+        num_class_embeds=3,
+    )
+    DDPMPipeline(unet=unet, scheduler=DDPMScheduler(num_train_timesteps=50)).save_pretrained(tmp_path)
+    trained = load_trained(tmp_path)
+    assert trained.modality.classes == ("0", "1", "2")
+    assert trained.sample([0], torch.tensor([2]), steps=2)[0].shape == (1, 3, 8, 8)
+    with pytest.raises(RecipeError, match="guidance needs a model trained with classes"):
+        trained.sample([0], torch.tensor([2]), steps=2, guidance_scale=2.0)
+
+
 def test_tensorboard_gets_the_curves(tmp_path: Path) -> None:
     fit(compose("digits", [*QUICK, "trainer.log_with=tensorboard"]), tmp_path)
     events = list(tmp_path.rglob("events.out.tfevents.*"))

@@ -31,6 +31,8 @@ def test_groups_and_keys_are_overridden() -> None:
         (["objective=edm", "objective.p2_gamma=1"], "weight the ddpm objective, not edm"),
         (["data.kind=folder"], "a folder of pictures needs data.folder"),
         (["a b"], "can't be composed"),
+        (["trainer.sigma_rels=[0.3]"], "sigma_rels.*less than 0.288"),
+        (["schedule=zero_snr", "schedule.steps=1"], "zero_snr needs at least two levels"),
         (["data.kind=films"], "data: .*'fashion-mnist'"),
     ],
 )
@@ -38,6 +40,12 @@ def test_what_is_wrong_is_told_by_name(overrides: list[str], told: str) -> None:
     with pytest.raises(RecipeError, match=told) as caught:
         compose("digits", overrides)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("objective", ["edm", "learned_variance"])
+def test_molecules_have_no_such_objective(objective: str) -> None:
+    with pytest.raises(RecipeError, match=f"the network egnn can't learn by the {objective} objective"):
+        compose("molecules", [f"objective={objective}"])
 
 
 def test_an_unknown_recipe_is_told_the_known_ones() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from denoscope.data.errors import DataError
+from denoscope.data.folders import classes_of, read_files
 from denoscope.data.pictures.pictures import PictureSet
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -39,45 +40,25 @@ def load_folder(
     Raises :class:`DataError` when there is no such folder, fewer than two pictures can be read, or, with
     ``bad_files="fail"``, at the first file that can't.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder")
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1:
         raise DataError(f"the size must be positive, not {height}×{width}")
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _shown(path, folder))
     told = None if captions is None else read_captions(captions)
-    pictures: list[NDArray[np.uint8]] = []
-    kept: list[Path] = []
-    skipped: list[tuple[str, str]] = []
-    for number, path in enumerate(paths):
-        name = path.relative_to(folder).as_posix()
-        if told is not None and name not in told:
-            skipped.append((name, f"no caption in {captions}"))
-            continue
-        try:
-            pictures.append(read_picture(path, height, width, channels, background))
-            kept.append(path.relative_to(folder))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if bad_files == "fail":
-                raise DataError(f"{path} can't be read ({reason})") from error
-            skipped.append((name, reason))
-        if progress is not None:
-            progress(number + 1, len(paths))
-    if len(pictures) < 2:
-        why = f"; {len(skipped)} were skipped, the first one {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
-        raise DataError(f"{folder} holds {len(pictures)} pictures that can be read, at least two are needed{why}")
-    names = tuple(path.as_posix() for path in kept)
-    classes, labels = _classes(kept)
-    texts = None if told is None else tuple(told[name] for name in names)
-    return PictureSet(
-        torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(),
-        names,
-        labels,
-        classes,
-        texts,
-        tuple(skipped),
+    found = read_files(
+        folder,
+        SUFFIXES,
+        lambda path: read_picture(path, height, width, channels, background),
+        (OSError, ValueError, SyntaxError, Image.DecompressionBombError),
+        kind="pictures",
+        bad_files=bad_files,
+        only=told,
+        progress=progress,
     )
+    names = tuple(path.as_posix() for path in found.paths)
+    classes, labels = classes_of(found.paths)
+    texts = None if told is None else tuple(told[name] for name in names)
+    pixels = torch.from_numpy(np.stack(found.items)).permute(0, 3, 1, 2).contiguous()
+    return PictureSet(pixels, names, labels, classes, texts, tuple(found.skipped))
 
 
 def read_picture(
@@ -135,14 +116,3 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, object]]]:
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: a JSON object is needed")
         yield number, row
-
-
-def _shown(path: Path, folder: Path) -> bool:
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _classes(paths: list[Path]) -> tuple[tuple[str, ...], torch.Tensor | None]:
-    if any(len(path.parts) < 2 for path in paths):
-        return (), None
-    names = sorted({path.parts[0] for path in paths})
-    return tuple(names), torch.tensor([names.index(path.parts[0]) for path in paths])

@@ -13,6 +13,7 @@ from scipy.signal import resample_poly
 from torch import Tensor
 
 from denoscope.data.errors import DataError
+from denoscope.data.folders import classes_of, read_files
 from denoscope.data.sounds.sounds import SoundSet
 
 SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3"})
@@ -35,36 +36,22 @@ def load_sounds(
     Raises :class:`DataError` when there is no such folder, fewer than two sounds can be read, soundfile is missing, or,
     with ``bad_files="fail"``, at the first file that can't be used.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder")
     if sample_rate < 1 or samples < 1:
         raise DataError(f"the sample rate and the length must be positive, not {sample_rate} and {samples}")
     soundfile = _soundfile()
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _shown(path, folder))
-    waves: list[NDArray[np.float32]] = []
-    kept: list[Path] = []
-    skipped: list[tuple[str, str]] = []
-    for number, path in enumerate(paths):
-        try:
-            waves.append(_read(soundfile, path, sample_rate, samples))
-            kept.append(path.relative_to(folder))
-        except (OSError, ValueError, RuntimeError) as error:  # soundfile's own errors are RuntimeErrors
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if bad_files == "fail":
-                raise DataError(f"{path} can't be read ({reason})") from error
-            skipped.append((path.relative_to(folder).as_posix(), reason))
-        if progress is not None:
-            progress(number + 1, len(paths))
-    if len(waves) < 2:
-        why = f"; {len(skipped)} were skipped, the first one {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
-        raise DataError(f"{folder} holds {len(waves)} sounds that can be read, at least two are needed{why}")
-    classes: tuple[str, ...] = ()
-    labels: Tensor | None = None
-    if all(len(path.parts) > 1 for path in kept):
-        classes = tuple(sorted({path.parts[0] for path in kept}))
-        labels = torch.tensor([classes.index(path.parts[0]) for path in kept])
-    names = tuple(path.as_posix() for path in kept)
-    return SoundSet(torch.from_numpy(np.stack(waves)), sample_rate, names, labels, classes, tuple(skipped))
+    found = read_files(
+        folder,
+        SUFFIXES,
+        lambda path: _read(soundfile, path, sample_rate, samples),
+        (OSError, ValueError, RuntimeError),  # soundfile's own errors are RuntimeErrors
+        kind="sounds",
+        bad_files=bad_files,
+        progress=progress,
+    )
+    classes, labels = classes_of(found.paths)
+    names = tuple(path.as_posix() for path in found.paths)
+    waves = torch.from_numpy(np.stack(found.items))
+    return SoundSet(waves, sample_rate, names, labels, classes, tuple(found.skipped))
 
 
 def write_wave(path: Path, wave: Tensor, sample_rate: int) -> None:
@@ -98,7 +85,3 @@ def _soundfile() -> ModuleType:
         raise DataError(f"sounds need the package soundfile ({error}): pip install 'denoscope[audio]'") from error
     module: ModuleType = soundfile
     return module
-
-
-def _shown(path: Path, folder: Path) -> bool:
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from denoscope.data.pictures import to_model_range
 from denoscope.metrics.frechet import FeatureError
 
 WIDTH: Final = 64
@@ -100,4 +101,4 @@ def _batches(pictures: Tensor, size: int = 256) -> list[Tensor]:
         raise FeatureError(
             f"the fashion extractor takes uint8 pictures (N, 1, 28, 28), not {pictures.dtype} {tuple(pictures.shape)}"
         )
-    return [pictures[start : start + size].float() / 127.5 - 1 for start in range(0, len(pictures), size)]
+    return [to_model_range(pictures[start : start + size]) for start in range(0, len(pictures), size)]

@@ -32,31 +32,50 @@ def build_network(recipe: Recipe, modality: Modality) -> nn.Module:
 
     Raises :class:`RecipeError` when the recipe's network can't have such samples.
     """
-    # One more class than there are stands for "not told".
-    classes = len(modality.classes) + 1 if modality.classes else None
-    channels = modality.shape[0]
-    out_channels = channels * (2 if recipe.objective.name == "learned_variance" else 1)
+    out_channels = modality.shape[0] * (2 if recipe.objective.name == "learned_variance" else 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.trainer.seed)
-        match recipe.network:
-            case UNetGroup():
-                if modality.context_width is not None:
-                    return _unet_with_words(recipe.network, modality.shape, out_channels, modality.context_width)
-                return _unet(recipe.network, modality.shape, out_channels, classes)
-            case DiTGroup():
-                if modality.context_width is not None:
-                    raise RecipeError("the network dit has no words; captions need network=unet")
-                return _dit(recipe.network, modality.shape, out_channels, len(modality.classes))
-            case EGNNGroup():
-                return _molecules(recipe.network, modality.shape)
+        try:
+            match recipe.network:
+                case UNetGroup():
+                    return _unet(recipe.network, modality, out_channels)
+                case DiTGroup():
+                    return _dit(recipe.network, modality, out_channels)
+                case EGNNGroup():
+                    return _molecules(recipe.network, modality.shape)
+        except RecipeError:
+            raise
+        except ValueError as error:  # what the network's own config says
+            raise RecipeError(f"network: {error}") from error
 
 
-def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: int | None) -> UNet2D:
-    attention = _attention(group)
-    try:
-        config = UNet2DConfig(
-            sample_size=(shape[1], shape[2]) if shape[1] != shape[2] else shape[1],
-            in_channels=shape[0],
+def _unet(group: UNetGroup, modality: Modality, out_channels: int) -> UNet2D | UNet2DCondition:
+    """With words, cross-attention stands where self-attention is asked for, and in the middle."""
+    height, width = modality.shape[1:]
+    size = height if height == width else (height, width)
+    attention = group.attention or (False,) * len(group.channels)
+    if len(attention) != len(group.channels):
+        raise RecipeError(f"network.attention has {len(attention)} entries for {len(group.channels)} network.channels")
+    if modality.context_width is not None:
+        return UNet2DCondition(
+            UNetConfig(
+                sample_size=size,
+                in_channels=modality.shape[0],
+                out_channels=out_channels,
+                block_out_channels=group.channels,
+                down_block_types=tuple("CrossAttnDownBlock2D" if at else "DownBlock2D" for at in attention),
+                up_block_types=tuple("CrossAttnUpBlock2D" if at else "UpBlock2D" for at in reversed(attention)),
+                layers_per_block=group.layers_per_block,
+                attention_head_dim=tuple(max(1, channels // group.head_dim) for channels in group.channels),
+                norm_num_groups=group.groups,
+                cross_attention_dim=modality.context_width,
+                dropout=group.dropout,
+            )
+        )
+    return UNet2D(
+        UNet2DConfig(
+            sample_size=size,
+            in_channels=modality.shape[0],
             out_channels=out_channels,
             block_out_channels=group.channels,
             down_block_types=tuple("AttnDownBlock2D" if at else "DownBlock2D" for at in attention),
@@ -65,65 +84,32 @@ def _unet(group: UNetGroup, shape: tuple[int, ...], out_channels: int, classes: 
             attention_head_dim=group.head_dim,
             norm_num_groups=group.groups,
             add_attention=group.middle_attention,
-            num_class_embeds=classes,
+            # One more class than there are stands for "not told".
+            num_class_embeds=len(modality.classes) + 1 if modality.classes else None,
             dropout=group.dropout,
         )
-    except ValueError as error:
-        raise RecipeError(f"network: {error}") from error
-    return UNet2D(config)
+    )
 
 
-def _unet_with_words(group: UNetGroup, shape: tuple[int, ...], out_channels: int, context: int) -> UNet2DCondition:
-    """Cross-attention stands where self-attention is asked for, and in the middle."""
-    attention = _attention(group)
-    try:
-        config = UNetConfig(
-            sample_size=(shape[1], shape[2]) if shape[1] != shape[2] else shape[1],
-            in_channels=shape[0],
-            out_channels=out_channels,
-            block_out_channels=group.channels,
-            down_block_types=tuple("CrossAttnDownBlock2D" if at else "DownBlock2D" for at in attention),
-            up_block_types=tuple("CrossAttnUpBlock2D" if at else "UpBlock2D" for at in reversed(attention)),
-            layers_per_block=group.layers_per_block,
-            attention_head_dim=tuple(max(1, channels // group.head_dim) for channels in group.channels),
-            norm_num_groups=group.groups,
-            cross_attention_dim=context,
-            dropout=group.dropout,
-        )
-    except ValueError as error:
-        raise RecipeError(f"network: {error}") from error
-    return UNet2DCondition(config)
-
-
-def _attention(group: UNetGroup) -> tuple[bool, ...]:
-    attention = group.attention or (False,) * len(group.channels)
-    if len(attention) != len(group.channels):
-        raise RecipeError(f"network.attention has {len(attention)} entries for {len(group.channels)} network.channels")
-    return attention
-
-
-def _dit(group: DiTGroup, shape: tuple[int, ...], out_channels: int, classes: int) -> DiT:
-    try:
-        config = DiTConfig(
+def _dit(group: DiTGroup, modality: Modality, out_channels: int) -> DiT:
+    if modality.context_width is not None:
+        raise RecipeError("the network dit has no words; captions need network=unet")
+    return DiT(
+        DiTConfig(
             num_attention_heads=group.heads,
             attention_head_dim=group.head_dim,
             num_layers=group.layers,
-            in_channels=shape[0],
+            in_channels=modality.shape[0],
             out_channels=out_channels,
-            sample_size=shape[1],
+            sample_size=modality.shape[1],
             patch_size=group.patch_size,
-            num_embeds_ada_norm=max(classes, 1),
+            num_embeds_ada_norm=max(len(modality.classes), 1),
         )
-    except ValueError as error:
-        raise RecipeError(f"network: {error}") from error
-    return DiT(config)
+    )
 
 
 def _molecules(group: EGNNGroup, shape: tuple[int, ...]) -> MoleculeNet:
-    try:
-        return MoleculeNet(MoleculeNetConfig(shape[1] - 3, group.width, group.layers, waves=group.waves))
-    except ValueError as error:
-        raise RecipeError(f"network: {error}") from error
+    return MoleculeNet(MoleculeNetConfig(shape[1] - 3, group.width, group.layers, waves=group.waves))
 
 
 def build_schedule(group: ScheduleGroup) -> NoiseSchedule:

@@ -133,6 +133,8 @@ class ScheduleGroup(_Group):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if self.zero_snr and self.steps < 2:
+            raise ValueError("zero_snr needs at least two levels to stretch")
         if self.shift != 0 and self.name != "cosine":
             raise ValueError("schedule.shift moves the cosine schedule's logsnr; no other schedule has one")
         return self
@@ -178,7 +180,7 @@ class TrainerGroup(_Group):
     batch_size: Count = 64
     micro_batch: Count | None = None
     ema_decay: Fraction = 0.999
-    sigma_rels: tuple[Positive, ...] = ()
+    sigma_rels: tuple[Annotated[float, Field(gt=0, lt=0.288)], ...] = ()
     snapshot_every: Count = 1000
     checkpoint_every: Count = 500
     validate_every: Count = 1000
@@ -206,6 +208,8 @@ class Recipe(_Group):
         cloud, egnn = self.data.kind == "molecules", self.network.kind == "egnn"
         if cloud != egnn:
             raise ValueError(f"the network {self.network.kind} can't learn from {self.data.kind}")
+        if cloud and self.objective.name in ("edm", "learned_variance"):
+            raise ValueError(f"the network egnn can't learn by the {self.objective.name} objective")
         zero = self.schedule.zero_snr
         if zero and self.objective.name in ("ddpm", "learned_variance") and self.objective.prediction_type == "epsilon":
             raise ValueError(

@@ -214,7 +214,7 @@ def _finish(
     if len(held_out):
         levels = loss_by_level(objective, trained.network, trained.modality, held_out)
         figures |= {f"validation_loss_{index}": value for index, value in enumerate(levels)}
-    found = copies(drawn, training, held_out)
+    found = copies(drawn, training, held_out) if trained.modality.aligned else None
     if found is not None:
         figures["nearer_than_held_out"] = found.share
         if found.warning is not None:

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from denoscope.data.pictures import to_model_range
 from denoscope.training.draws import Draws
 from denoscope.training.recipes.config import RecipeError
 
@@ -46,7 +47,7 @@ class Examples:
         """The examples with these numbers ``(B,)``: float32 ``(B, …)`` and conditions ``(B, …)``."""
         clean = self.data[indices]
         if clean.dtype == torch.uint8:
-            clean = clean.float() / 127.5 - 1
+            clean = to_model_range(clean)
         told = {name: values[indices] for name, values in self.conditions.items()}
         return clean, told | {name: table[told[name]] for name, table in self.tables.items()}
 
@@ -74,7 +75,8 @@ class Modality:
     these; ``judge`` measures them. ``value_range`` is what clean values lie in, if it is known. ``augment`` changes a
     batch at random. ``noise`` makes noise fit (molecules have none of their centre). ``weight`` makes up, sample by
     sample, for what is padding in the mean of a loss. ``solver`` and ``steps`` are what samples are drawn with when
-    nobody says. ``details`` is kept with a trained model beside its recipe.
+    nobody says. ``aligned`` samples can be compared number by number; molecules can't, which may be turned and in any
+    order. ``details`` is kept with a trained model beside its recipe.
     """
 
     shape: tuple[int, ...]
@@ -92,6 +94,7 @@ class Modality:
     augment: Callable[[Tensor, Draws], Tensor] | None = None
     noise: Callable[[Tensor, Conditions], Tensor] | None = None
     weight: Callable[[Conditions], Tensor] | None = None
+    aligned: bool = True
     solver: str = "ddim"
     steps: int = 50
     details: Details = field(default_factory=dict)

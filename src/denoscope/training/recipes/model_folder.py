@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -134,11 +135,10 @@ def _load_ddpm(folder: Path) -> Trained:
     if size is None:
         raise RecipeError(f"{folder / UNET / 'config.json'} has no sample_size, so the size of pictures isn't known")
     height, width = (size, size) if isinstance(size, int) else size
-    modality = picture_modality(
-        PictureData(kind="folder", folder=folder, size=height),
-        (network.config.in_channels, height, width),
-        tuple(map(str, range(network.config.num_class_embeds - 1))) if network.config.num_class_embeds else (),
-    )
+    classes = tuple(map(str, range(network.config.num_class_embeds or 0)))
+    data = PictureData(kind="folder", folder=folder, size=height)
+    # Whether one of its classes stands for "not told" is nowhere said, so there is no guidance.
+    modality = replace(picture_modality(data, (network.config.in_channels, height, width), classes), untold=None)
     prediction_type = config.get("prediction_type", "epsilon")
     clips = float(config.get("clip_sample_range", 1.0)) if config.get("clip_sample", True) else None
 

@@ -95,6 +95,7 @@ def molecule_modality(shape: tuple[int, ...], details: Details) -> Modality:
         judge=judge,
         noise=lambda noise, told: zero_centre(noise, told["mask"]),
         weight=lambda told: told["mask"].shape[1] / told["mask"].sum(1),
+        aligned=False,
         solver="ddpm",
         steps=250,
         details=details,

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from denoscope.sampling import SOLVERS, Denoise, Grid, sample
+from denoscope.sampling import SOLVERS, Denoise, Grid, NoiseSource, sample
 from denoscope.sampling.guidance import guided
 from denoscope.training.draws import step_seed
 from denoscope.training.recipes.build import build_denoiser, build_grid
@@ -65,7 +65,9 @@ class Trained:
         if not math.isfinite(guidance_scale):
             raise RecipeError(f"the guidance scale must be a finite number, not {guidance_scale}")
         if guidance_scale != 1 and self.modality.untold is None:
-            raise RecipeError("guidance needs a model with classes or captions; this one has none")
+            raise RecipeError(
+                "guidance needs a model trained with classes or captions, some left out; this one isn't known to be"
+            )
         if captions is not None and (self.modality.tell is None or len(captions) != len(seeds)):
             raise RecipeError("captions need a model that was trained with some, and one caption a sample")
         try:
@@ -101,5 +103,4 @@ class Trained:
 
 def starting_noise(seeds: Sequence[int], shape: tuple[int, ...], grid: Grid) -> Tensor:
     """Noise at the grid's first level, each sample's by its own seed: ``(n, *shape)``."""
-    noise = torch.stack([torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
-    return noise * grid[0].sigma
+    return NoiseSource(seeds).draw(torch.empty(len(seeds), *shape)) * grid[0].sigma
