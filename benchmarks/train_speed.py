@@ -2,9 +2,9 @@
 
 PYTHONPATH=src .venv-peers/bin/python -m benchmarks.train_speed
 
-Each contender lives in its own process, of one thread, float32; they take turns of a few steps, so that what else the
-machine does falls on all alike. Both the clock and the processor's time are measured: where other programs compete for
-the cores, the second is the steadier.
+Each contender lives in its own process, float32, of as many threads as are asked for; they take turns of a few steps, so
+that what else the machine does falls on all alike. Both the clock and the processor's time are measured: where other
+programs compete for the cores, the second is the steadier.
 """
 
 import json
@@ -28,15 +28,15 @@ Measure = Literal["wall", "cpu"]
 class Worker:
     """A contender in its own process; :meth:`turn` lets it take some steps."""
 
-    def __init__(self, name: Name, size: int, channels: Sequence[int], batch: int) -> None:
+    def __init__(self, name: Name, size: int, channels: Sequence[int], batch: int, threads: int) -> None:
         self.name = name
-        told = [name, str(size), ",".join(map(str, channels)), str(batch)]
+        told = [name, str(size), ",".join(map(str, channels)), str(batch), str(threads)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.train_speed", "--worker", "/".join(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
         )
 
     def turn(self, steps: int) -> dict[str, float]:
@@ -59,8 +59,8 @@ class Worker:
 
 def serve(told: str) -> None:
     """A worker's life: for each number read, so many steps, and a line of what they took."""
-    name, size, channels, batch = told.split("/")
-    torch.set_num_threads(1)
+    name, size, channels, batch, threads = told.split("/")
+    torch.set_num_threads(int(threads))
     left, steps, start = 1, 1, (time.perf_counter(), time.process_time())
 
     def beat(parameters: int) -> None:
@@ -116,6 +116,7 @@ def main(
     size: Annotated[int, typer.Option(help="Pixels a side.")] = 32,
     channels: Annotated[str, typer.Option(help="Channels of each level.")] = "32,64,64,64",
     batch: Annotated[int, typer.Option(min=1, help="Pictures in a step.")] = 16,
+    threads: Annotated[int, typer.Option(min=1, help="Of each contender; no more than the machine has to itself.")] = 1,
     worker: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure, and print JSON."""
@@ -123,7 +124,7 @@ def main(
         serve(worker)
         return
     widths = [int(width) for width in channels.split(",")]
-    workers = {name: Worker(name, size, widths, batch) for name in CONTENDERS}
+    workers = {name: Worker(name, size, widths, batch, threads) for name in CONTENDERS}
     turns: dict[Name, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for taken in workers.values():
         taken.turn(3)
@@ -132,7 +133,7 @@ def main(
             turns[name].append(taken.turn(steps))
     for taken in workers.values():
         taken.end()
-    setting = {"size": size, "channels": widths, "batch": batch, "rounds": rounds, "steps": steps, "threads": 1}
+    setting = {"size": size, "channels": widths, "batch": batch, "rounds": rounds, "steps": steps, "threads": threads}
     print(json.dumps({"setting": setting | {"torch": torch.__version__}} | summary(turns, batch), indent=2))
 
 

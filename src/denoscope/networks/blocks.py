@@ -47,10 +47,12 @@ class ResnetBlock(nn.Module):
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         """``x`` is ``(B, in, H, W)``; ``time`` is ``(B, time_width)``, already through its SiLU."""
         hidden: Tensor = self.conv1(functional.silu(self.norm1(x)))
-        hidden = hidden + self.time_emb_proj(time)[(..., *(None,) * self.dims)]
+        # In place, here and below: no convolution needs its own output to be differentiated.
+        hidden += self.time_emb_proj(time)[(..., *(None,) * self.dims)]
         hidden = self.conv2(self.dropout(functional.silu(self.norm2(hidden))))
         skip: Tensor = x if self.conv_shortcut is None else self.conv_shortcut(x)
-        return skip + hidden
+        hidden += skip
+        return hidden
 
 
 class Pointwise(nn.Conv2d):
