@@ -2,7 +2,7 @@
 
 PYTHONPATH=src .venv-peers/bin/python -m benchmarks.train_speed
 
-Each contender lives in its own process, float32, of as many threads as are asked for; they take turns of a few steps, so
+Each contender lives in its own process, float32, of as many threads as asked for; they take turns of a few steps, so
 that what else the machine does falls on all alike. Both the clock and the processor's time are measured: where other
 programs compete for the cores, the second is the steadier.
 """
