@@ -99,7 +99,7 @@ def test_steps_that_a_scheduler_makes(
 
 def test_a_pipeline_that_is_not_supported(pipe: StableDiffusionPipeline) -> None:
     other = DDPMPipeline(pipe.unet, DDPMScheduler())
-    with pytest.raises(ModelError, match="DDPMPipeline is not supported yet"):
+    with pytest.raises(ModelError, match="DDPMPipeline is not drawn from a prompt alone"):
         plan_generation(other, PROMPT)
 
 

@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_steps_unless_they_are_kept(pipe: StableDiffus
 
 def test_a_tally_of_means_keeps_one_record() -> None:
     def record() -> StepRecord:
-        return StepRecord(1, 1, 1, {"layer": torch.ones(1, 2, 4, 4)}, {"layer": torch.ones(1, 4)}, None, torch.ones(9))
+        return StepRecord(1, 1, 1, {"layer": torch.ones(1, 2, 4, 4)}, {"layer": torch.ones(1, 4)}, x0=torch.ones(9))
 
     tally = Tally(keep_steps=False)
     for _ in range(5):

@@ -1,15 +1,15 @@
 """Attention probabilities, read where the model hands its queries and keys to the attention kernel."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-_QUERIES_AT_ONCE = 2048
+_NUMBERS_AT_ONCE: Final = 1 << 22
 
 OnAttention = Callable[[Tensor, Tensor, Tensor | None, float | None], None]
 
@@ -23,26 +23,64 @@ def column_mass(
     to a group. ``mask`` is as in ``scaled_dot_product_attention``: boolean (True takes part) or added to the scores.
     Returns ``(B, N, C)`` float32 in [0, 1].
 
-    Softmax and sums are float32 at any dtype of the model, also under autocast: bfloat16 would be off by 2 %. Memory is
-    ``B · heads · 2048 · T`` floats at most, whatever N is.
+    The kernel itself adds the columns up when they stand in the place of the values, so no matrix of probabilities is
+    formed. Softmax and sums are float32 at any dtype of the model, also under autocast: bfloat16 would be off by 2 %.
+    Heads are taken so many at a time that each copy holds 16 MiB at most, or one head.
 
     >>> q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8)
     >>> mass = column_mass(q, k, torch.eye(3))
     >>> mass.shape, bool(torch.allclose(mass.sum(-1), torch.ones(1, 4)))
     (torch.Size([1, 4, 3]), True)
     """
+    width, count = query.shape[-1], columns.shape[1]
+    summed = query.new_zeros(len(query), query.shape[2], count, dtype=torch.float32)
+    for heads in _portions(query.shape[1], len(query) * max(query.shape[2], key.shape[2]) * width):
+        held = _mask_of(mask, heads)
+        some, others = query[:, heads].float(), key[:, heads].float()
+        with torch.autocast(query.device.type, enabled=False):
+            # As many columns at once as a value has numbers: some kernels want values as wide as keys.
+            for start in range(0, count, width):
+                part = functional.pad(columns[:, start : start + width].to(some), (0, max(0, width - count + start)))
+                values = part.expand(*others.shape[:2], *part.shape)
+                found = functional.scaled_dot_product_attention(some, others, values, attn_mask=held, scale=scale)
+                summed[..., start : start + width] += found.sum(1)[..., : count - start]
+    return summed / query.shape[1]
+
+
+def mean_row(query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """Where some queries look on average: the mean over queries and heads of their attention to each key.
+
+    Shapes as in :func:`column_mass`; returns ``(B, T)`` float32, which sums to 1. At most 16 MiB of probabilities, or
+    those of one query, are held at a time.
+
+    >>> q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8)
+    >>> bool(torch.allclose(mean_row(q, k).sum(-1), torch.ones(1)))
+    True
+    """
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     keys = key.float().transpose(-1, -2)
-    parts = []
+    summed = query.new_zeros(len(query), key.shape[2], dtype=torch.float32)
     with torch.autocast(query.device.type, enabled=False):
-        for start in range(0, query.shape[-2], _QUERIES_AT_ONCE):
-            rows = slice(start, start + _QUERIES_AT_ONCE)
-            scores = query[..., rows, :].float() @ keys * factor
+        for rows in _portions(query.shape[2], len(query) * query.shape[1] * key.shape[2]):
+            scores = query[:, :, rows].float() @ keys * factor
             if mask is not None:
                 part = mask[..., rows, :] if mask.shape[-2] > 1 else mask
                 scores = scores.masked_fill(~part, -math.inf) if mask.dtype == torch.bool else scores + part.float()
-            parts.append((scores.softmax(-1) @ columns.to(scores)).mean(1))
-    return torch.cat(parts, dim=1)
+            summed += scores.softmax(-1).sum((1, 2))
+    return summed / (query.shape[1] * query.shape[2])
+
+
+def _portions(count: int, numbers: int) -> Iterator[slice]:
+    """Runs of ``count`` things of so many numbers each, as many at a time as may be held."""
+    size = max(1, _NUMBERS_AT_ONCE // max(numbers, 1))
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def _mask_of(mask: Tensor | None, heads: slice) -> Tensor | None:
+    if mask is None:
+        return None
+    held = mask[:, heads] if mask.dim() == 4 and mask.shape[1] > 1 else mask
+    return held if held.dtype == torch.bool else held.float()
 
 
 class AttentionMode(TorchFunctionMode):

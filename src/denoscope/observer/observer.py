@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 import torch
 import xarray as xr
@@ -15,37 +15,18 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from denoscope._version import __version__
-from denoscope.observer.attention import AttentionMode, column_mass
+from denoscope.observer.attention import AttentionMode, column_mass, mean_row
 from denoscope.observer.errors import ObserveError
+from denoscope.observer.features import FeatureTally, Pooled, pool, select_layers
 from denoscope.observer.listening import listen
-from denoscope.observer.records import KINDS, StepRecord, Tally, to_dataset
-from denoscope.pipelines.adapters import Adapter, Word, adapter_for
-from denoscope.pipelines.adapters.base import PromptTokens
-from denoscope.schedules import PredictionType, convert_prediction, logsnr_of
+from denoscope.observer.records import StepRecord, Tally, to_dataset
+from denoscope.observer.regions import Region, checked, inside
+from denoscope.observer.words import Columns, select_words
+from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, Section, adapter_for
+from denoscope.schedules import convert_prediction, logsnr_of, prediction_type_of
 
 _watched: set[int] = set()
 _watched_lock = threading.Lock()
-
-
-def select_words(tokens: PromptTokens, words: Sequence[str] | None) -> tuple[Word, ...]:
-    """The words asked for, in the prompt's order; ``None`` asks for all.
-
-    "red" finds every occurrence, "red#2" the second alone; a single word need not stand in a list. Raises
-    :class:`ObserveError` for a word that is not in the prompt, naming those that are.
-    """
-    if words is None:
-        return tokens.words
-    words = [words] if isinstance(words, str) else words
-    wanted = {word.strip().lower() for word in words}
-    chosen = tuple(
-        word for word in tokens.words if word.label.lower() in wanted or word.label.split("#")[0].lower() in wanted
-    )
-    found = {form for word in chosen for form in (word.label.lower(), word.label.split("#")[0].lower())}
-    for word in words:
-        if word.strip().lower() not in found:
-            known = ", ".join(repr(known.label) for known in tokens.words) or "none (the prompt is empty)"
-            raise ObserveError(f"the word {word!r} is not in the prompt; its words are {known}")
-    return chosen
 
 
 def _undisturbed(method: Callable[..., None]) -> Callable[..., None]:
@@ -65,64 +46,73 @@ def _undisturbed(method: Callable[..., None]) -> Callable[..., None]:
 class Observer:
     """Watches the calls made inside its ``with`` block; use it through :func:`observe`.
 
-    While it watches there are forward hooks on the denoiser, its cross-attention layers and the text encoder, listeners
-    on the pipeline's ``encode_prompt`` and the scheduler's ``set_timesteps`` and ``step``, and a torch-function mode in
-    this thread. They read; leaving the block takes them away, also after an exception.
+    While it watches there are forward hooks on the denoiser, its attention layers and the text encoders, listeners on
+    the pipeline's way to encode prompts and the scheduler's ``set_timesteps`` and ``step``, and a torch-function mode
+    in this thread. They read; leaving the block takes them away, also after an exception.
     """
 
     def __init__(
         self,
         pipe: DiffusionPipeline,
         *,
-        attention: Literal["cross"] | None,
+        attention: Attends | None,
         guidance: bool,
         x0: bool,
         words: Sequence[str] | None,
         layers: str,
+        branch: Branch,
+        region: Region | None,
+        features: bool | Sequence[str],
+        feature_grid: int,
         keep_steps: bool,
         prompt: str | None,
     ) -> None:
         self._pipe = pipe
         self._adapter: Adapter = adapter_for(pipe)
+        self._denoiser = self._adapter.denoiser(pipe)
         self._guidance, self._x0 = guidance, x0 and keep_steps
-        self._asked_words = words
+        self._asked_words, self._branch, self._attention = words, branch, attention
+        self._region, self._cells = checked(region), feature_grid
+        _refuse(pipe, self._adapter, self._denoiser)
         self._layers: dict[str, nn.Module] = {}
         if attention is not None:
-            found = self._adapter.cross_attention(pipe)
-            self._layers = {name: module for name, module in found.items() if fnmatchcase(name, layers)}
-            if not found:
-                raise ObserveError(
-                    f"{type(self._adapter.denoiser(pipe)).__name__} has no cross-attention; observe with attention=None"
-                )
-            if not self._layers:
-                raise ObserveError(f"no cross-attention layer matches {layers!r}; there are {', '.join(found)}")
-        self._tally = Tally(keep_steps)
-        self._words: tuple[Word, ...] = ()
-        self._columns: Tensor | None = None
+            self._layers = _attention_layers(self._adapter, pipe, attention, layers)
+        self._feature_layers = _feature_layers(self._adapter, self._denoiser, features)
+        self._kinds = self._adapter.kinds
+        self._tally, self._features = Tally(keep_steps), FeatureTally()
+        self._columns: Columns | None = None
+        self._matrices: dict[tuple[int, int, int], Tensor] = {}
         self._layer: str | None = None
-        self._call: tuple[Tensor, object, Tensor | None] | None = None
+        self._call: DenoiserCall | None = None
+        self._calls = 0
+        self._encoded_guided: bool | None = None
+        self._inputs: dict[Branch, Tensor] = {}
+        self._predictions: dict[Branch, Tensor] = {}
         self._step = StepRecord(0.0, 0.0, 0.0)
+        self._pooled: dict[tuple[Branch, str], Pooled] = {}
         self._size = (0, 0)
         self._problem: Exception | None = None
+        self._reached: set[str] = set()
         self._seen_layers: set[str] = set()
-        self._awaits_prompt = False
+        self._mismatch = ""
+        self._ids: dict[str, list[int]] = {}
+        self._awaited: set[str] = set()
         self._call_over = False
         self._thread = 0
         self._open: ExitStack | None = None
         self._told = None if prompt is None else self._adapter.tokenize(pipe, prompt)
-        if self._told is not None:
-            self._learn_prompt(self._told)
+        if self._told is not None or not self._adapter.parts:
+            self._learn_prompt(self._told or [])
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        denoiser = self._adapter.denoiser(self._pipe)
         with _watched_lock:
-            if id(denoiser) in _watched:
+            if id(self._denoiser) in _watched:
                 raise ObserveError("this pipeline is being observed already; leave the other observe block first")
-            _watched.add(id(denoiser))
+            _watched.add(id(self._denoiser))
         with ExitStack() as stack:
-            stack.callback(_watched.discard, id(denoiser))
+            stack.callback(_watched.discard, id(self._denoiser))
 
             def before(module: nn.Module, hook: Callable[..., None]) -> None:
                 stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
@@ -130,18 +120,21 @@ class Observer:
             def after(module: nn.Module, hook: Callable[..., None], always: bool = False) -> None:
                 stack.callback(module.register_forward_hook(hook, with_kwargs=True, always_call=always).remove)
 
-            before(denoiser, self._before_denoiser)
-            after(denoiser, self._after_denoiser)
-            encoder = self._adapter.text_encoder(self._pipe)
-            if encoder is not None:
-                before(encoder, self._before_text)
+            before(self._denoiser, self._before_denoiser)
+            after(self._denoiser, self._after_denoiser)
+            for name, encoder in self._adapter.text_encoders(self._pipe).items():
+                before(encoder, functools.partial(self._before_text, name))
             for name, module in self._layers.items():
                 before(module, functools.partial(self._enter_layer, name))
                 after(module, self._leave_layer, always=True)
-            stack.callback(listen(self._pipe, "encode_prompt", self._before_encoding))
+            for name, module in self._feature_layers.items():
+                after(module, functools.partial(self._after_feature_layer, name))
+            if self._adapter.encode_method is not None:
+                stack.callback(listen(self._pipe, self._adapter.encode_method, self._before_encoding))
             # The scheduler is where a call and its steps begin and end, and where the guided prediction arrives.
-            stack.callback(listen(self._pipe.scheduler, "set_timesteps", self._before_timesteps))
-            stack.callback(listen(self._pipe.scheduler, "step", self._finish_step))
+            scheduler = self._adapter.scheduler(self._pipe)
+            stack.callback(listen(scheduler, "set_timesteps", self._before_timesteps))
+            stack.callback(listen(scheduler, "step", self._finish_step))
             if self._layers:
                 self._thread = threading.get_ident()
                 stack.enter_context(AttentionMode(self._on_attention))
@@ -155,38 +148,46 @@ class Observer:
             self._open.close()
             self._open = None
 
-    # -- what happens during the call ----------------------------------------------------------------------------
+    # -- the prompt ----------------------------------------------------------------------------------------------
 
     @_undisturbed
     def _before_encoding(self, *args: object, **kwargs: object) -> None:
+        method = getattr(type(self._pipe), str(self._adapter.encode_method))
+        given = inspect.signature(method).bind(self._pipe, *args, **kwargs).arguments
+        if self._adapter.encodes_twice and self._columns is not None and not self._tally.levels:
+            return  # the negative prompt, by a call of its own
         if self._told is None:
-            self._words, self._columns = (), None
-        given = inspect.signature(type(self._pipe).encode_prompt).bind(self._pipe, *args, **kwargs).arguments
+            self._columns = None
+        guided = given.get("do_classifier_free_guidance")
+        self._encoded_guided = guided if isinstance(guided, bool) else None
         # The prompt is encoded first, the negative prompt after it; of a prompt given as embeddings the latter only.
-        self._awaits_prompt = given.get("prompt_embeds") is None
+        embedded = given.get("prompt_embeds") is not None or given.get("text_model_output") is not None
+        self._ids = {}
+        self._awaited = set() if embedded else set(self._adapter.text_encoders(self._pipe))
 
     @_undisturbed
-    def _before_text(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+    def _before_text(self, name: str, module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         ids = args[0] if args else kwargs.get("input_ids")
-        if not self._awaits_prompt or not isinstance(ids, Tensor) or ids.dim() != 2:
+        if name not in self._awaited or not isinstance(ids, Tensor) or ids.dim() != 2:
             return
-        self._awaits_prompt = False
+        self._awaited.discard(name)
         if not bool((ids == ids[:1]).all()):
             raise ObserveError("observe watches one prompt per call; call the pipeline once for each prompt")
+        self._ids[name] = ids[0].tolist()
+        if self._awaited:
+            return
+        read = [self._ids.get(part.encoder, []) for part in self._adapter.parts]
         if self._told is None:
-            self._learn_prompt(ids[0].tolist())
-        elif self._told != ids[0].tolist():
+            self._learn_prompt(read)
+        elif any(there and there != told[: len(there)] for there, told in zip(read, self._told, strict=True)):
             raise ObserveError("the pipeline was called with another prompt than observe(..., prompt=TEXT) was told")
 
-    def _learn_prompt(self, ids: list[int]) -> None:
+    def _learn_prompt(self, ids: list[list[int]]) -> None:
         tokens = self._adapter.prompt_tokens(self._pipe, ids)
-        self._words = select_words(tokens, self._asked_words)
-        columns = torch.zeros(len(ids), len(self._words) + len(KINDS))
-        for column, word in enumerate(self._words):
-            columns[list(word.positions), column] = 1
-        for position, kind in enumerate(tokens.kinds):
-            columns[position, len(self._words) + KINDS.index(kind)] = 1
-        self._columns = columns
+        words = select_words(tokens, self._asked_words) if self._adapter.parts else ()
+        self._columns, self._matrices = Columns(words, tokens.kinds), {}
+
+    # -- what happens during the call ----------------------------------------------------------------------------
 
     @_undisturbed
     def _before_timesteps(self, *args: object, **kwargs: object) -> None:
@@ -198,18 +199,37 @@ class Observer:
             raise ObserveError("observe watches one call of the pipeline; open another observe block for the next one")
         if self._layers and threading.get_ident() != self._thread:
             raise ObserveError("attention can only be seen in the thread of the observe block; call the pipeline there")
-        sample = args[0] if args else kwargs["sample"]
-        timestep = args[1] if len(args) > 1 else kwargs["timestep"]
-        self._call = (cast(Tensor, sample), timestep, None)
-        self._layer = None
+        arguments = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs).arguments
+        guided = getattr(self._pipe, "do_classifier_free_guidance", self._encoded_guided)
+        self._call = DenoiserCall(arguments, self._calls, bool(guided))
+        self._calls += 1
+        self._size = self._adapter.grid(self._pipe, self._call)
+        self._layer, self._reached = None, set()
 
     @_undisturbed
-    def _after_denoiser(
-        self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
-    ) -> None:
-        if self._call is not None:
-            prediction = output[0] if isinstance(output, tuple | list) else getattr(output, "sample", output)
-            self._call = (self._call[0], self._call[1], cast(Tensor, prediction))
+    def _after_denoiser(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+        if self._call is None:
+            return
+        found = output[0] if isinstance(output, tuple | list) else getattr(output, "sample", output)
+        found = getattr(found, "predicted_image_embedding", found)
+        prediction, sample = cast(Tensor, found), self._call.tensor(self._adapter.sample_name)
+        for name, rows in self._adapter.branches(self._pipe, self._call, len(prediction)).items():
+            self._predictions[name], self._inputs[name] = prediction[rows], sample[rows]
+
+    @_undisturbed
+    @torch.no_grad()
+    def _after_feature_layer(self, name: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+        if self._call is None:
+            return
+        if isinstance(output, tuple | list):
+            # Joint blocks give (text, picture), others their map first.
+            two = self._adapter.joint and len(output) == 2 and (output[0] is None or output[0].dim() == 3)
+            output = output[1] if two else output[0]
+        held = cast(Tensor, output)
+        places = self._adapter.token_places(self._pipe, self._call, held.shape[1]) if held.dim() == 3 else None
+        held = held if places is None else held[:, places[0]]
+        for branch, rows in self._adapter.branches(self._pipe, self._call, len(held)).items():
+            self._pooled[branch, name] = pool(held[rows], None if places is None else places[1], self._cells)
 
     def _enter_layer(self, name: str, module: nn.Module, args: object, kwargs: object) -> None:
         self._layer = name
@@ -220,66 +240,130 @@ class Observer:
     @_undisturbed
     @torch.no_grad()
     def _on_attention(self, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> None:
-        if self._layer is None or self._call is None:
+        name, call = self._layer, self._call
+        if name is None or call is None:
             return
-        self._seen_layers.add(self._layer)
+        self._seen_layers.add(name)
+        # Further attention of the layer in this call is to something else: pictures, by an IP-Adapter.
+        if name in self._reached:
+            return
+        section = self._adapter.section(call, self._layers[name], query.shape[-2], key.shape[-2])
+        rows = self._adapter.branches(self._pipe, call, len(query)).get(self._branch)
+        if section is None:
+            self._mismatch = self._mismatch or f"{name} attends from {query.shape[-2]} to {key.shape[-2]} places"
+            return
+        self._reached.add(name)
+        if rows is None:
+            return
+        mask = mask[rows] if mask is not None and mask.dim() == 4 and len(mask) == len(query) else mask
+        if self._attention == "self":
+            self._read_places(name, section, query[rows], key[rows], mask, scale)
+        else:
+            self._read_words(name, section, query[rows], key[rows], mask, scale)
+
+    def _read_words(
+        self, name: str, section: Section, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None
+    ) -> None:
         if self._columns is None:
             raise ObserveError(
                 "the prompt's words are unknown (it was given as embeddings); pass observe(..., prompt=TEXT)"
             )
-        if key.shape[-2] != len(self._columns):
+        count = section.text.stop - section.text.start
+        columns = self._columns.fitted(count)
+        if columns is None:
             raise ObserveError(
-                f"the prompt has {len(self._columns)} tokens but {self._layer} attends to {key.shape[-2]}; "
+                f"the prompt has {len(self._columns.kinds)} tokens but {name} attends to {count}; "
                 "prompts lengthened by other tools can't be mapped to words"
             )
-        sample = self._call[0]
-        rows = self._adapter.branches(self._pipe, query)["cond"]
-        height, width = self._adapter.map_size(sample, query.shape[-2])
-        mask = mask[rows] if mask is not None and mask.dim() == 4 and len(mask) == len(query) else mask
-        mass = column_mass(query[rows], key[rows], self._columns.to(query.device), mask, scale).cpu()
-        maps, kinds = torch.split(mass, [len(self._words), len(KINDS)], dim=-1)
-        self._step.attention[self._layer] = maps.transpose(1, 2).reshape(len(maps), -1, height, width)
-        self._step.token_mass[self._layer] = kinds.mean(1)
+        place = (key.shape[-2], section.text.start, count)
+        if place not in self._matrices:
+            self._matrices[place] = columns.matrix(self._kinds, key.shape[-2], section.text).to(query.device)
+        mask = mask[..., section.queries, :] if mask is not None and mask.shape[-2] > 1 else mask
+        mass = column_mass(query[..., section.queries, :], key, self._matrices[place], mask, scale).cpu()
+        maps, kinds = torch.split(mass, [len(columns.words), len(self._kinds)], dim=-1)
+        height, width = self._adapter.map_size(self._size, maps.shape[1])
+        self._step.attention[name] = maps.transpose(1, 2).reshape(len(maps), -1, height, width)
+        self._step.token_mass[name] = kinds.mean(1)
+
+    def _read_places(
+        self, name: str, section: Section, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None
+    ) -> None:
+        height, width = self._adapter.map_size(self._size, section.places.stop - section.places.start)
+        there = inside(self._region, height, width).flatten().to(query.device)
+        mask = mask[..., section.queries, :][..., there, :] if mask is not None and mask.shape[-2] > 1 else mask
+        found = mean_row(query[..., section.queries, :][..., there, :], key, mask, scale)
+        self._step.self_attention[name] = found[:, section.places].reshape(len(found), height, width).cpu()
 
     @_undisturbed
     @torch.no_grad()
     def _finish_step(self, model_output: Tensor, *args: object, **kwargs: object) -> None:
-        if self._call is None or self._call[2] is None:
+        if self._call is None or "cond" not in self._predictions:
             return
-        sample, timestep, prediction = self._call
-        assert prediction is not None
-        scheduler = self._pipe.scheduler
+        scheduler = self._adapter.scheduler(self._pipe)
+        timestep = args[0] if args else kwargs["timestep"]
+        held = cast(Tensor, args[1] if len(args) > 1 else kwargs["sample"])
         level = logsnr_of(scheduler, torch.as_tensor(timestep).reshape(-1)[:1])
         record = self._step
         record.timestep = float(torch.as_tensor(timestep).reshape(-1)[0])
         record.sigma, record.logsnr = float(level.sigma[0]), float(level.logsnr[0])
-        if (self._guidance or self._x0) and "sigma_data" in scheduler.config:
+        if self._guidance or self._x0:
+            self._read_predictions(record, scheduler, model_output, held)
+        self._tally.add(record)
+        if self._feature_layers:
+            self._features.steps.append(self._pooled)
+        self._step, self._pooled = StepRecord(0.0, 0.0, 0.0), {}
+        self._call, self._calls, self._inputs, self._predictions = None, 0, {}, {}
+
+    def _read_predictions(self, record: StepRecord, scheduler: object, model_output: Tensor, held: Tensor) -> None:
+        if "sigma_data" in getattr(scheduler, "config", {}):
             raise ObserveError(
                 f"{type(scheduler).__name__} rescales what the model predicts, so that x0 and guidance can't be told; "
                 "observe with guidance=False, x0=False"
             )
-        kind = cast(PredictionType, getattr(scheduler.config, "prediction_type", "epsilon"))
+        kind = prediction_type_of(scheduler)
         if kind == "flow_prediction":
             alpha, sigma = 1 - record.sigma, record.sigma
         else:
-            alpha, sigma = float(level.logsnr.sigmoid().sqrt()), float((-level.logsnr).sigmoid().sqrt())
-        branches = self._adapter.branches(self._pipe, prediction)
-        channels = sample.shape[1]
-        self._size = (int(sample.shape[-2]), int(sample.shape[-1]))
+            logsnr = torch.tensor(record.logsnr, dtype=torch.float64)
+            alpha, sigma = float(logsnr.sigmoid().sqrt()), float((-logsnr).sigmoid().sqrt())
+        axis = self._adapter.channel_axis
+
+        def on_map(latents: Tensor) -> Tensor | None:
+            own = latents.narrow(axis, 0, held.shape[axis]) if latents.dim() > axis else latents
+            return self._adapter.spatial(own.float(), self._size)
+
         # Also for the Euler family: what the denoiser is given is scaled to unit variance, whatever the sampler holds.
-        z = sample[branches["cond"]].float()
-        if self._guidance and "uncond" in branches:
-            predicted = (prediction[branches[name]][:, :channels].float() for name in ("cond", "uncond"))
-            cond, uncond = (convert_prediction(p, kind, "epsilon", z, alpha, sigma) for p in predicted)
+        z = on_map(self._inputs["cond"])
+        if z is None:
+            return
+        if self._guidance and "uncond" in self._predictions:
+            cond, uncond = (
+                convert_prediction(cast(Tensor, on_map(self._predictions[name])), kind, "epsilon", z, alpha, sigma)
+                for name in ("cond", "uncond")
+            )
             record.guidance = (cond - uncond).square().sum(1).cpu()
         if self._x0:
-            clean = convert_prediction(model_output[:, :channels].float(), kind, "sample", z, alpha, sigma)
-            record.x0 = clean.to("cpu", copy=True)
-        self._tally.add(record)
-        self._step = StepRecord(0.0, 0.0, 0.0)
-        self._call = None
+            guided = cast(Tensor, on_map(model_output))[-len(z) :]  # DiT steps both branches; they are the same
+            record.x0 = convert_prediction(guided, kind, "sample", z, alpha, sigma).to("cpu", copy=True)
 
     # -- the result ----------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if isinstance(self._problem, ObserveError):
+            raise ObserveError(str(self._problem))
+        if self._problem is not None:
+            raise ObserveError(f"the call can't be observed: {self._problem}") from self._problem
+        if not self._tally.levels:
+            raise ObserveError("no call of the pipeline was seen: call it inside the observe block")
+
+    @property
+    def features(self) -> dict[str, xr.Dataset]:
+        """What layers gave out, by dotted name: ``mean``, ``std`` and ``grid`` by sample, branch, step and channel.
+
+        Raises :class:`ObserveError` when nothing was called, or when the call could not be observed as asked.
+        """
+        self._check()
+        return self._features.datasets(self._tally.levels)
 
     @property
     def trace(self) -> xr.Dataset:
@@ -287,57 +371,56 @@ class Observer:
 
         Raises :class:`ObserveError` when nothing was called, or when the call could not be observed as asked.
         """
-        if isinstance(self._problem, ObserveError):
-            raise ObserveError(str(self._problem))
-        if self._problem is not None:
-            raise ObserveError(f"the call can't be observed: {self._problem}") from self._problem
-        if not self._tally.levels:
-            raise ObserveError("no call of the pipeline was seen: call it inside the observe block")
+        self._check()
         unseen = [name for name in self._layers if name not in self._seen_layers]
         if unseen:
             processor = type(getattr(self._layers[unseen[0]], "processor", None)).__name__
             raise ObserveError(
                 f"{unseen[0]} uses {processor}, which does not go through scaled_dot_product_attention, so its "
-                "attention can't be seen; first call pipe.unet.set_attn_processor(AttnProcessor2_0()), "
-                "from diffusers.models.attention_processor"
+                f"attention can't be seen; first call pipe.{self._adapter.denoiser_name}."
+                "set_attn_processor(AttnProcessor2_0()), from diffusers.models.attention_processor, or "
+                'set_attention_backend("native")'
             )
-        attrs: dict[str, str | float] = {"denoscope_version": __version__}
-        return to_dataset(self._tally, self._words, list(self._layers), self._size, attrs)
+        recorded = self._tally.recorded()
+        missing = [name for name in self._layers if name not in recorded]
+        if missing and self._mismatch:
+            raise ObserveError(f"{self._mismatch}, which are not those of this model's text and picture")
+        if missing:
+            raise ObserveError(f"no call had the branch {self._branch!r}; observe with branch='cond'")
+        attrs: dict[str, str | float] = {"denoscope_version": __version__, "branch": self._branch}
+        words = self._columns.words if self._columns is not None else ()
+        return to_dataset(self._tally, words, self._kinds, list(self._layers), self._size, attrs)
 
 
-def observe(
-    pipe: DiffusionPipeline,
-    *,
-    attention: Literal["cross"] | None = "cross",
-    guidance: bool = True,
-    x0: bool = True,
-    words: Sequence[str] | None = None,
-    layers: str = "*",
-    keep_steps: bool = True,
-    prompt: str | None = None,
-) -> Observer:
-    """Watch the next call of a diffusers pipeline. The picture, the random numbers, processors and hooks stay the same.
+def _attention_layers(adapter: Adapter, pipe: DiffusionPipeline, attends: Attends, layers: str) -> dict[str, nn.Module]:
+    found = adapter.layers(pipe, attends)
+    if not found:
+        other = "self" if attends == "cross" and adapter.layers(pipe, "self") else None
+        raise ObserveError(
+            f"{type(adapter.denoiser(pipe)).__name__} has no {attends}-attention; observe with attention={other!r}"
+        )
+    chosen = {name: module for name, module in found.items() if fnmatchcase(name, layers)}
+    if not chosen:
+        raise ObserveError(f"no {attends}-attention layer matches {layers!r}; there are {', '.join(found)}")
+    return chosen
 
-        with denoscope.observe(pipe, words=["dog"]) as watch:
-            image = pipe("a dog on a mat", generator=generator).images[0]
-        watch.trace.attention.sel(word="dog").mean("layer")  # (step, y, x)
 
-    ``attention="cross"`` records how much each picture location attends to each word, mean over heads, in the
-    conditional branch. ``guidance`` records ‖ε_cond − ε_uncond‖² summed over channels, ``x0`` the predicted clean
-    latent of each step under guidance. ``words`` limits the words, ``layers`` the layers (a glob on dotted names).
-    ``keep_steps=False`` keeps means over steps instead of every step, and no ``x0``, so that memory does not grow with
-    their number. ``prompt`` tells the words when the pipeline is called with ``prompt_embeds``.
+def _feature_layers(adapter: Adapter, denoiser: nn.Module, features: bool | Sequence[str]) -> dict[str, nn.Module]:
+    if features is True:  # small models lack some of a family's usual layers
+        names = {".".join(name.split(".")[:2]) for name, _ in denoiser.named_modules()}
+        usual = [layer for layer in adapter.feature_layers if "*" in layer or layer in names or "." not in layer]
+        return select_layers(denoiser, usual)
+    asked = features or ()
+    return select_layers(denoiser, [asked] if isinstance(asked, str) else asked)
 
-    Raises :class:`ObserveError` here when no layer matches or ``words`` are not in ``prompt``, on entering when the
-    pipeline is being observed already, and from ``trace`` when the call could not be observed as asked.
-    """
-    return Observer(
-        pipe,
-        attention=attention,
-        guidance=guidance,
-        x0=x0,
-        words=words,
-        layers=layers,
-        keep_steps=keep_steps,
-        prompt=prompt,
-    )
+
+def _refuse(pipe: DiffusionPipeline, adapter: Adapter, denoiser: nn.Module) -> None:
+    """What would give wrong maps, or none, whatever is asked."""
+    if hasattr(denoiser, "_orig_mod") or getattr(denoiser, "_compiled_call_impl", None) is not None:
+        raise ObserveError(
+            "a compiled denoiser hides its layers; observe the pipeline before torch.compile, or take "
+            f"pipe.{adapter.denoiser_name}._orig_mod back for this call"
+        )
+    reason = adapter.refusal(pipe)
+    if reason is not None:
+        raise ObserveError(reason)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Final
 
 import numpy as np
 import torch
@@ -11,17 +11,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from denoscope.pipelines.adapters.base import TokenKind, Word
-
-KINDS: tuple[TokenKind, ...] = get_args(TokenKind)
+from denoscope.pipelines.adapters import TokenKind, Word
 
 
 @dataclass(slots=True)
 class StepRecord:
     """One scheduler step. Maps are float32 on the CPU; the leading axis ``S`` counts the pictures of the call.
 
-    ``attention[layer]`` is ``(S, words, h, w)``, ``token_mass[layer]`` ``(S, kinds)``, ``guidance`` ``(S, y, x)``,
-    ``x0`` ``(S, channels, y, x)``.
+    ``attention[layer]`` is ``(S, words, h, w)``, ``token_mass[layer]`` ``(S, kinds)``, ``self_attention[layer]``
+    ``(S, h, w)``, ``guidance`` ``(S, y, x)``, ``x0`` ``(S, channels, y, x)``.
     """
 
     timestep: float
@@ -29,6 +27,7 @@ class StepRecord:
     logsnr: float
     attention: dict[str, Tensor] = field(default_factory=dict)
     token_mass: dict[str, Tensor] = field(default_factory=dict)
+    self_attention: dict[str, Tensor] = field(default_factory=dict)
     guidance: Tensor | None = None
     x0: Tensor | None = None
 
@@ -52,29 +51,35 @@ class Tally:
             total, count = self._summed.get(name, (torch.zeros_like(value), 0))
             self._summed[name] = (total + value, count + 1)
 
+    def recorded(self) -> set[str]:
+        """Layers whose attention was read at some step."""
+        held = self.steps if self.keep_steps else [self.mean()]
+        return {name for record in held for name in (*record.attention, *record.self_attention)}
+
     def mean(self) -> StepRecord:
         """The mean over steps, as one record; its noise levels mean nothing."""
         means = {name: total / count for name, (total, count) in self._summed.items()}
-        return StepRecord(
-            np.nan,
-            np.nan,
-            np.nan,
-            {key[10:]: value for key, value in means.items() if key.startswith("attention/")},
-            {key[11:]: value for key, value in means.items() if key.startswith("token_mass/")},
-            means.get("guidance"),
-            None,
+        attention, token_mass, self_attention = (
+            {name.removeprefix(f"{kind}/"): value for name, value in means.items() if name.startswith(f"{kind}/")}
+            for kind in _BY_LAYER
         )
+        return StepRecord(np.nan, np.nan, np.nan, attention, token_mass, self_attention, means.get("guidance"))
+
+
+_BY_LAYER: Final = ("attention", "token_mass", "self_attention")
 
 
 def _tensors(record: StepRecord) -> dict[str, Tensor]:
-    found = {f"attention/{layer}": value for layer, value in record.attention.items()}
-    found |= {f"token_mass/{layer}": value for layer, value in record.token_mass.items()}
+    found: dict[str, Tensor] = {}
+    for name in _BY_LAYER:
+        found |= {f"{name}/{layer}": value for layer, value in getattr(record, name).items()}
     return found if record.guidance is None else found | {"guidance": record.guidance}
 
 
 def to_dataset(
     tally: Tally,
     words: Sequence[Word],
+    kinds: Sequence[TokenKind],
     layers: Sequence[str],
     size: tuple[int, int],
     attrs: Mapping[str, str | float],
@@ -87,36 +92,48 @@ def to_dataset(
     records = tally.steps if tally.keep_steps else [tally.mean()]
     variables: dict[str, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
     if any(record.attention for record in records):
-        first = next(record for record in records if record.attention)
-        samples = len(next(iter(first.attention.values())))
-        empty = torch.full((samples, len(words), *size), torch.nan)
-        no_mass = torch.full((samples, len(KINDS)), torch.nan)
-        maps = [
-            torch.stack([_grow(r.attention[layer], size) if layer in r.attention else empty for layer in layers], 2)
-            for r in records
-        ]
-        variables["attention"] = (("sample", "word", "step", "layer", "y", "x"), _stack(maps, 2))
-        mass = [torch.stack([r.token_mass.get(layer, no_mass) for layer in layers], 2) for r in records]
-        variables["token_mass"] = (("sample", "token_kind", "step", "layer"), _stack(mass, 2))
+        maps = [_by_layer(r.attention, layers, size) for r in records]
+        variables["attention"] = (("sample", "word", "step", "layer", "y", "x"), _stack(_filled(maps), 2))
+        mass = [_by_layer(r.token_mass, layers, None) for r in records]
+        variables["token_mass"] = (("sample", "token_kind", "step", "layer"), _stack(_filled(mass), 2))
+    if any(record.self_attention for record in records):
+        own = [_by_layer({k: v[:, None] for k, v in r.self_attention.items()}, layers, size) for r in records]
+        variables["self_attention"] = (("sample", "step", "layer", "y", "x"), _stack(_filled(own), 2)[:, 0])
     guidance = [record.guidance for record in records if record.guidance is not None]
     if guidance and len(guidance) == len(records):
         variables["guidance"] = (("sample", "step", "y", "x"), _stack(guidance, 1))
     x0 = [record.x0 for record in records if record.x0 is not None]
     if x0 and len(x0) == len(records):
         variables["x0"] = (("sample", "step", "channel", "y", "x"), _stack(x0, 1))
-    coords: dict[str, tuple[str, Sequence[object] | NDArray[np.float64]]] = {}
+    coords: dict[str, tuple[str, Sequence[object] | NDArray[np.float64] | NDArray[np.str_]]] = {}
     if tally.keep_steps:
         coords["step"] = ("step", list(range(len(records))))
         for column, name in enumerate(("timestep", "sigma", "logsnr")):
             coords[name] = ("step", np.array([level[column] for level in tally.levels]))
     if "attention" in variables:
-        coords["word"] = ("word", [word.label for word in words])
-        coords["word_tokens"] = ("word", ["·".join(word.tokens) for word in words])
+        coords["word"] = ("word", np.array([word.label for word in words], dtype=np.str_))
+        coords["word_tokens"] = ("word", np.array(["·".join(word.tokens) for word in words], dtype=np.str_))
+        coords["token_kind"] = ("token_kind", list(kinds))
+    if layers and ("attention" in variables or "self_attention" in variables):
         coords["layer"] = ("layer", list(layers))
-        coords["token_kind"] = ("token_kind", list(KINDS))
     dataset = xr.Dataset(variables, coords, dict(attrs))
     drop = [name for name in ("sample", *(() if tally.keep_steps else ("step",))) if dataset.sizes.get(name) == 1]
     return dataset.squeeze(drop)
+
+
+def _by_layer(found: Mapping[str, Tensor], layers: Sequence[str], size: tuple[int, int] | None) -> Tensor | None:
+    """One record's layers along axis 2, those that were not called NaN; ``None`` when none was."""
+    if not found:
+        return None
+    grown = {name: value if size is None else _grow(value, size) for name, value in found.items()}
+    empty = torch.full_like(next(iter(grown.values())), torch.nan)
+    return torch.stack([grown.get(layer, empty) for layer in layers], 2)
+
+
+def _filled(parts: Sequence[Tensor | None]) -> list[Tensor]:
+    """Steps at which nothing was read are NaN."""
+    first = next(part for part in parts if part is not None)
+    return [torch.full_like(first, torch.nan) if part is None else part for part in parts]
 
 
 def _grow(maps: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,6 +1,7 @@
 """One generation, watched from beginning to end."""
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from diffusers import DiffusionPipeline, SchedulerMixin
 from numpy.typing import NDArray
 
 from denoscope.observer.errors import ObserveError
-from denoscope.observer.observer import observe, select_words
+from denoscope.observer.watching import observe
+from denoscope.observer.words import select_words
 from denoscope.pipelines.adapters import adapter_for
 from denoscope.pipelines.decoding import decode_latents
 from denoscope.pipelines.defaults import sampling_defaults
+from denoscope.pipelines.errors import ModelError
+from denoscope.schedules import prediction_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ def plan_generation(
     :class:`ModelError` for a pipeline that is not supported.
     """
     adapter = adapter_for(pipe)
+    _check_call(pipe)
     if not prompt.strip():
         raise ObserveError("the prompt is empty: say what the picture should show")
     for name, text in (("prompt", prompt), ("negative prompt", negative_prompt)):
@@ -78,13 +83,25 @@ def plan_generation(
     if not (0 <= scale <= 100):
         raise ObserveError(f"guidance {scale:g} is out of range: give a number from 0 to 100 (1 turns it off)")
     stride = int(pipe.vae_scale_factor)
-    native = pipe.unet.config.sample_size
+    native = getattr(pipe, "default_sample_size", None) or adapter.denoiser(pipe).config.sample_size
     native_height, native_width = (native, native) if isinstance(native, int) else native
     width, height = size or (native_width * stride, native_height * stride)
+    multiple = max(stride * adapter.patch, 8)
     for name, value in (("width", width), ("height", height)):
-        if value % max(stride, 8) or not 8 <= value <= 4096:
-            raise ObserveError(f"{name} {value} is not possible: give a multiple of {max(stride, 8)} from 8 to 4096")
+        if value % multiple or not 8 <= value <= 4096:
+            raise ObserveError(f"{name} {value} is not possible: give a multiple of {multiple} from 8 to 4096")
     return Generation(prompt, negative_prompt, seed, count, scale, width, height)
+
+
+def _check_call(pipe: DiffusionPipeline) -> None:
+    """Whether a prompt is all that a pipeline's call needs."""
+    accepted = inspect.signature(type(pipe).__call__).parameters
+    needed = ("prompt", "num_inference_steps", "guidance_scale", "height", "width")
+    if any(name not in accepted for name in needed) or "image" in accepted and "Klein" not in type(pipe).__name__:
+        raise ModelError(
+            f"{type(pipe).__name__} is not drawn from a prompt alone; call it yourself in Python, inside "
+            "denoscope.observe(pipe)"
+        )
 
 
 def _is_unicode(text: str) -> bool:
@@ -108,12 +125,13 @@ def _makes(scheduler: SchedulerMixin, count: int) -> bool:
     """Whether a scheduler makes that many steps, all of them at noise that the model was trained on."""
     scheduler = copy.deepcopy(scheduler)  # The pipeline stays as it is.
     try:
-        scheduler.set_timesteps(count)
+        # The shift of Flux depends on the picture's size and doesn't change which steps there are.
+        scheduler.set_timesteps(count, **({"mu": 1.0} if scheduler.config.get("use_dynamic_shifting") else {}))
     except (ValueError, IndexError, RuntimeError):
         return False
     # Trailing spacing goes down by a float and may go one step too far; leading spacing with an offset starts too high.
     first, last = float(scheduler.timesteps.max()), float(scheduler.timesteps.min())
-    is_flow = getattr(scheduler.config, "prediction_type", "") == "flow_prediction"
+    is_flow = prediction_type_of(scheduler) == "flow_prediction"
     return last >= 0 and (is_flow or first < scheduler.config.num_train_timesteps)
 
 
@@ -130,10 +148,10 @@ def trace_generation(
     """
     adapter = adapter_for(pipe)
     warnings: list[str] = []
-    ids = adapter.tokenize(pipe, generation.prompt)
-    whole = pipe.tokenizer(generation.prompt)["input_ids"]
-    if len(whole) > len(ids):
-        warnings.append(f"the prompt has {len(whole)} tokens, the model reads the first {len(ids)} only")
+    for part, ids in zip(adapter.parts, adapter.tokenize(pipe, generation.prompt), strict=True):
+        whole = getattr(pipe, part.tokenizer)(generation.prompt)["input_ids"]
+        if len(whole) > len(ids):
+            warnings.append(f"the prompt has {len(whole)} tokens, the model reads the first {len(ids)} only")
 
     def after_step(_pipe: object, step: int, _timestep: object, kwargs: dict[str, object]) -> dict[str, object]:
         if on_step is not None:
@@ -141,17 +159,16 @@ def trace_generation(
         return kwargs
 
     started = time.perf_counter()
-    with observe(pipe, attention="cross" if adapter.cross_attention(pipe) else None, words=words) as watch:
+    with observe(pipe, attention="cross" if adapter.layers(pipe, "cross") else None, words=words) as watch:
         output = pipe(
-            generation.prompt,
-            negative_prompt=generation.negative_prompt or None,
+            prompt=generation.prompt,
             num_inference_steps=generation.num_inference_steps,
             guidance_scale=generation.guidance_scale,
             width=generation.width,
             height=generation.height,
             generator=torch.Generator("cpu").manual_seed(generation.seed),
             output_type="np",
-            callback_on_step_end=after_step,
+            **_further(pipe, generation, after_step),
         )
     generated = time.perf_counter()
     if not np.isfinite(output.images).all():
@@ -168,3 +185,17 @@ def trace_generation(
     )
     seconds = {"generate": generated - started, "decode": time.perf_counter() - generated}
     return Traced(generation, trace, picture, x0_pictures, seconds, tuple(warnings))
+
+
+def _further(
+    pipe: DiffusionPipeline, generation: Generation, after_step: Callable[..., dict[str, object]]
+) -> dict[str, object]:
+    """Arguments that only some pipelines take."""
+    accepted = inspect.signature(type(pipe).__call__).parameters
+    wanted: dict[str, object] = {
+        "callback_on_step_end": after_step,
+        "use_resolution_binning": False,  # PixArt would draw another size and scale the picture
+    }
+    if generation.negative_prompt:
+        wanted["negative_prompt"] = generation.negative_prompt
+    return {name: value for name, value in wanted.items() if name in accepted}

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from denoscope.pipelines.errors import ModelError
+from denoscope.pipelines.unclip_folder import is_unclip, load_unclip
 
 EMBEDDED = ("shapes",)
 """Models that lie in the package."""
@@ -64,7 +65,11 @@ def load(model: str | Path = "shapes", device: str = "auto", dtype: torch.dtype 
     else:
         source = _check_source(model)
     try:
-        pipe: DiffusionPipeline = DiffusionPipeline.from_pretrained(source, dtype=dtype, use_safetensors=True)
+        pipe: DiffusionPipeline
+        if is_unclip(Path(source)):
+            pipe = load_unclip(Path(source), dtype)
+        else:
+            pipe = DiffusionPipeline.from_pretrained(source, dtype=dtype, use_safetensors=True)
     except Exception as error:  # A damaged folder fails in as many ways as there are files and libraries.
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         where = "could not be loaded" if Path(source).is_dir() else "is no folder here and did not come from the hub"

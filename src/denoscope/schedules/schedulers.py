@@ -5,10 +5,12 @@ by step (Euler, Heun, DPM-Solver++, UniPC, EDM, …), or the noise share t of fl
 common to all.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import torch
 from torch import Tensor
+
+from denoscope.schedules.prediction import PredictionType
 
 _FLOW_CLASSES: Final = ("FlowMatch", "FlowMap", "LTXEulerAncestralRF")
 _EDM_CLASSES: Final = ("EDM", "CosineDPMSolver", "CMStochasticIterative")
@@ -63,6 +65,17 @@ def logsnr_of(scheduler: object, timesteps: Tensor) -> NoiseLevels:
         raise ValueError(f"{name} has no step for some of these timesteps; take them from its own list")
     logsnr = _interpolate(alphas_cumprod.log() - torch.log1p(-alphas_cumprod), asked, name)
     return NoiseLevels((-logsnr / 2).exp(), logsnr)
+
+
+def prediction_type_of(scheduler: object) -> PredictionType:
+    """What a scheduler takes its network to predict; ``epsilon`` when it doesn't say.
+
+    >>> from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+    >>> prediction_type_of(DDIMScheduler()), prediction_type_of(FlowMatchEulerDiscreteScheduler())
+    ('epsilon', 'flow_prediction')
+    """
+    told = "flow_prediction" if _is_flow(scheduler) else _setting(scheduler, "prediction_type") or "epsilon"
+    return cast(PredictionType, told)
 
 
 def _is_flow(scheduler: object) -> bool:

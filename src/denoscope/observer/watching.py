@@ -1,0 +1,60 @@
+"""``denoscope.observe``, the door to the observer."""
+
+from collections.abc import Sequence
+
+from diffusers import DiffusionPipeline
+
+from denoscope.observer.observer import Observer
+from denoscope.observer.regions import Region
+from denoscope.pipelines.adapters import Attends, Branch
+
+
+def observe(
+    pipe: DiffusionPipeline,
+    *,
+    attention: Attends | None = "cross",
+    guidance: bool = True,
+    x0: bool = True,
+    words: Sequence[str] | None = None,
+    layers: str = "*",
+    branch: Branch = "cond",
+    region: Region | None = None,
+    features: bool | Sequence[str] = False,
+    feature_grid: int = 4,
+    keep_steps: bool = True,
+    prompt: str | None = None,
+) -> Observer:
+    """Watch the next call of a diffusers pipeline. The picture, the random numbers, processors and hooks stay the same.
+
+        with denoscope.observe(pipe, words=["dog"]) as watch:
+            image = pipe("a dog on a mat", generator=generator).images[0]
+        watch.trace.attention.sel(word="dog").mean("layer")  # (step, y, x)
+
+    ``attention="cross"`` records how much each picture location attends to each word, mean over heads.
+    ``attention="self"`` records where the locations of ``region`` (left, top, right, bottom as shares of the picture;
+    all of it by default) look on average, as ``self_attention``. ``branch`` is the branch of guidance that is read;
+    "cond" is the one with the prompt. ``guidance`` records ‖ε_cond − ε_uncond‖² summed over channels, ``x0`` the
+    predicted clean latent of each step under guidance. ``words`` limits the words, ``layers`` the layers (a glob on
+    dotted names). ``features`` names layers whose output is pooled into ``watch.features`` (dotted names, globs, or
+    True for the family's usual ones), means over ``feature_grid``² cells among it. ``keep_steps=False`` keeps means
+    over steps instead of every step, and no ``x0``, so that memory does not grow with their number. ``prompt`` tells
+    the words when the pipeline is called with ``prompt_embeds``.
+
+    Raises :class:`ObserveError` here when no layer matches, ``words`` are not in ``prompt``, or the denoiser is
+    compiled; on entering when the pipeline is being observed already, and from ``trace`` when the call could not be
+    observed as asked; :class:`ModelError` for a pipeline without an adapter.
+    """
+    return Observer(
+        pipe,
+        attention=attention,
+        guidance=guidance,
+        x0=x0,
+        words=words,
+        layers=layers,
+        branch=branch,
+        region=region,
+        features=features,
+        feature_grid=feature_grid,
+        keep_steps=keep_steps,
+        prompt=prompt,
+    )

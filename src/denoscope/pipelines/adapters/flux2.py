@@ -1,0 +1,24 @@
+"""Flux.2 klein: as Flux, but its text is a chat template read by Qwen, and its tokens are latents themselves."""
+
+from torch import Tensor
+
+from denoscope.pipelines.adapters.base import DenoiserCall, TextPart, token_grid
+from denoscope.pipelines.adapters.flux import FluxAdapter
+
+
+class Flux2KleinAdapter(FluxAdapter):
+    """The template's own tokens count as beginning and end of the prompt."""
+
+    name = "flux-2-klein"
+    classes = ("Flux2KleinPipeline",)
+    parts = (TextPart("text_encoder", "tokenizer", "chat", 512),)
+    note = "what the chat template adds counts as beginning and end of the prompt"
+
+    def grid(self, pipe: object, call: DenoiserCall) -> tuple[int, int]:
+        """The tokens: the autoencoder's patches are packed before noise is added."""
+        return token_grid(call.tensor("img_ids"))
+
+    def spatial(self, latents: Tensor, grid: tuple[int, int]) -> Tensor | None:
+        """A token is a place."""
+        height, width = grid
+        return latents[:, : height * width].transpose(1, 2).reshape(len(latents), -1, height, width)
