@@ -144,7 +144,7 @@ def test_auto_is_some_device() -> None:
     assert pick_device().type in ("cpu", "cuda", "mps")
 
 
-class StableDiffusionFilmPipeline(DDPMPipeline):
+class StableDiffusionFilmPipeline(DDPMPipeline):  # type: ignore[misc]
     """A pipeline of a user's own: what its call does with branches and text, nobody knows."""
 
 

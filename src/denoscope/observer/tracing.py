@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import xarray as xr
-from diffusers import DiffusionPipeline, SchedulerMixin
+from diffusers import DiffusionPipeline, ModelMixin, SchedulerMixin
 from numpy.typing import NDArray
 
 from denoscope.observer.errors import ObserveError
 from denoscope.observer.watching import observe
 from denoscope.observer.words import select_words
-from denoscope.pipelines.adapters import adapter_for
+from denoscope.pipelines.adapters import Adapter, adapter_for
 from denoscope.pipelines.decoding import decode_latents
 from denoscope.pipelines.defaults import sampling_defaults
 from denoscope.pipelines.errors import ModelError
@@ -83,8 +83,7 @@ def plan_generation(
     if not (0 <= scale <= 100):
         raise ObserveError(f"guidance {scale:g} is out of range: give a number from 0 to 100 (1 turns it off)")
     stride = int(pipe.vae_scale_factor)
-    native = getattr(pipe, "default_sample_size", None) or adapter.denoiser(pipe).config.sample_size
-    native_height, native_width = (native, native) if isinstance(native, int) else native
+    native_height, native_width = _native_size(pipe, adapter)
     width, height = size or (native_width * stride, native_height * stride)
     multiple = max(stride * adapter.patch, 8)
     for name, value in (("width", width), ("height", height)):
@@ -93,11 +92,18 @@ def plan_generation(
     return Generation(prompt, negative_prompt, seed, count, scale, width, height)
 
 
+def _native_size(pipe: DiffusionPipeline, adapter: Adapter) -> tuple[int, int]:
+    """Height and width of the latents that a model was trained on."""
+    denoiser: ModelMixin = getattr(pipe, adapter.denoiser_name)
+    native = getattr(pipe, "default_sample_size", None) or denoiser.config.sample_size
+    return (native, native) if isinstance(native, int) else (int(native[0]), int(native[1]))
+
+
 def _check_call(pipe: DiffusionPipeline) -> None:
     """Whether a prompt is all that a pipeline's call needs."""
     accepted = inspect.signature(type(pipe).__call__).parameters
     needed = ("prompt", "num_inference_steps", "guidance_scale", "height", "width")
-    if any(name not in accepted for name in needed) or "image" in accepted and "Klein" not in type(pipe).__name__:
+    if any(name not in accepted for name in needed) or ("image" in accepted and "Klein" not in type(pipe).__name__):
         raise ModelError(
             f"{type(pipe).__name__} is not drawn from a prompt alone; call it yourself in Python, inside "
             "denoscope.observe(pipe)"

@@ -1,5 +1,6 @@
 """Flux.2 klein: as Flux, but its text is a chat template read by Qwen, and its tokens are latents themselves."""
 
+from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from denoscope.pipelines.adapters.base import DenoiserCall, TextPart, token_grid
@@ -14,7 +15,16 @@ class Flux2KleinAdapter(FluxAdapter):
     parts = (TextPart("text_encoder", "tokenizer", "chat", 512),)
     note = "what the chat template adds counts as beginning and end of the prompt"
 
-    def grid(self, pipe: object, call: DenoiserCall) -> tuple[int, int]:
+    def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[list[int]]:
+        """With the template around the prompt, as the pipeline has it."""
+        turns = [{"role": "user", "content": prompt}]
+        text = pipe.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+        ids: list[int] = pipe.tokenizer(text, padding="max_length", max_length=512, truncation=True)["input_ids"]
+        return [ids]
+
+    def grid(self, pipe: DiffusionPipeline, call: DenoiserCall) -> tuple[int, int]:
         """The tokens: the autoencoder's patches are packed before noise is added."""
         return token_grid(call.tensor("img_ids"))
 
