@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from denoscope.cli import sample, trace, train
+from denoscope.cli import models, sample, trace, train
 
 app = typer.Typer(
     name="denoscope",
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("trace", epilog=trace.EXAMPLES)(trace.trace)
 app.command("train", epilog=train.EXAMPLES, no_args_is_help=True)(train.train)
 app.command("sample", epilog=sample.EXAMPLES)(sample.sample)
+app.add_typer(models.app, name="models")
 
 
 def _print_version(wanted: bool) -> None:

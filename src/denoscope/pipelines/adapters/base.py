@@ -83,6 +83,8 @@ class Adapter:
     """Where latents and predictions have their channels."""
     patch: ClassVar[int] = 1
     """How many latents each way are one place of the denoiser."""
+    has_places: ClassVar[bool] = True
+    """Whether what is denoised is a picture."""
     image_columns: ClassVar[bool] = False
     """Whether embeddings of a picture stand among the text's columns."""
     joint: ClassVar[bool] = False
@@ -97,6 +99,12 @@ class Adapter:
         """The kinds of keys that picture places attend to."""
         among: tuple[TokenKind, ...] = ("image",) if self.image_columns else ()
         return ("bos", "words", "eos", "padding", *among, *(("picture",) if self.joint else ()))
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """What can be seen, for a reader."""
+        words = ("words",) if self.parts else ()
+        return (*words, *(("self-attention",) if self.has_places else ()), "features", "predictions")
 
     # -- parts of the pipeline -----------------------------------------------------------------------------------
 

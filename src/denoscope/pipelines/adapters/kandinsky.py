@@ -40,6 +40,7 @@ class KandinskyPriorAdapter(Adapter):
     encode_method = "_encode_prompt"
     feature_layers = ("transformer_blocks.*",)
     joint = True
+    has_places = False
     note = "there is no picture in the prior: a word has one number, not a map"
 
     def layers(self, pipe: DiffusionPipeline, attends: Attends) -> Mapping[str, nn.Module]:
