@@ -1,7 +1,8 @@
 """Attention probabilities, read where the model hands its queries and keys to the attention kernel."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Final, cast
 
 import torch
@@ -32,19 +33,37 @@ def column_mass(
     >>> mass.shape, bool(torch.allclose(mass.sum(-1), torch.ones(1, 4)))
     (torch.Size([1, 4, 3]), True)
     """
-    width, count = query.shape[-1], columns.shape[1]
-    summed = query.new_zeros(len(query), query.shape[2], count, dtype=torch.float32)
-    for heads in _portions(query.shape[1], len(query) * max(query.shape[2], key.shape[2]) * width):
-        held = _mask_of(mask, heads)
-        some, others = query[:, heads].float(), key[:, heads].float()
-        with torch.autocast(query.device.type, enabled=False):
-            # As many columns at once as a value has numbers: some kernels want values as wide as keys.
-            for start in range(0, count, width):
-                part = functional.pad(columns[:, start : start + width].to(some), (0, max(0, width - count + start)))
-                values = part.expand(*others.shape[:2], *part.shape)
-                found = functional.scaled_dot_product_attention(some, others, values, attn_mask=held, scale=scale)
-                summed[..., start : start + width] += found.sum(1)[..., : count - start]
-    return summed / query.shape[1]
+    return mass_of(query, key, groups_of(columns, query.shape[-1], query.shape[1]), mask, scale)[
+        ..., : columns.shape[1]
+    ]
+
+
+def groups_of(columns: Tensor, width: int, heads: int) -> tuple[Tensor, ...]:
+    """Columns as values for :func:`mass_of`: ``(T, width)`` each, as some kernels want values as wide as keys.
+
+    Padded with zeros, and divided by the number of heads, so that their sum over heads is the mean.
+    """
+    padded = functional.pad(columns.float() / heads, (0, -columns.shape[1] % width))
+    return padded.split(width, dim=1)
+
+
+def mass_of(
+    query: Tensor, key: Tensor, groups: Sequence[Tensor], mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """:func:`column_mass` with columns made ready once by :func:`groups_of`; ``(B, N, groups · width)``."""
+    device = query.device.type
+    parts: list[Tensor] = []
+    for heads in _portions(query.shape[1], query.shape[0] * max(query.shape[2], key.shape[2]) * query.shape[3]):
+        some, others, added = query[:, heads].float(), key[:, heads].float(), _mask_of(mask, heads)
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+            found = [
+                functional.scaled_dot_product_attention(
+                    some, others, values.expand(*others.shape[:2], *values.shape), attn_mask=added, scale=scale
+                ).sum(1)
+                for values in groups
+            ]
+        parts.append(found[0] if len(found) == 1 else torch.cat(found, dim=-1))
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
 def mean_row(query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from denoscope._version import __version__
-from denoscope.observer.attention import AttentionMode, column_mass, mean_row
+from denoscope.observer.attention import AttentionMode, groups_of, mass_of, mean_row
 from denoscope.observer.errors import ObserveError
 from denoscope.observer.features import FeatureTally, Pooled, pool, select_layers
 from denoscope.observer.listening import listen
@@ -81,8 +81,10 @@ class Observer:
         self._kinds = self._adapter.kinds
         self._tally, self._features = Tally(keep_steps), FeatureTally()
         self._columns: Columns | None = None
-        self._matrices: dict[tuple[int, int, int], Tensor] = {}
+        self._groups: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
         self._layer: str | None = None
+        self._mode = AttentionMode(self._on_attention)
+        self._signature = inspect.signature(type(self._denoiser).forward)
         self._call: DenoiserCall | None = None
         self._calls = 0
         self._encoded_guided: bool | None = None
@@ -135,9 +137,8 @@ class Observer:
             scheduler = self._adapter.scheduler(self._pipe)
             stack.callback(listen(scheduler, "set_timesteps", self._before_timesteps))
             stack.callback(listen(scheduler, "step", self._finish_step))
-            if self._layers:
-                self._thread = threading.get_ident()
-                stack.enter_context(AttentionMode(self._on_attention))
+            self._thread = threading.get_ident()
+            stack.callback(self._listen, None)
             self._open = stack.pop_all()
         return self
 
@@ -185,7 +186,7 @@ class Observer:
     def _learn_prompt(self, ids: list[list[int]]) -> None:
         tokens = self._adapter.prompt_tokens(self._pipe, ids)
         words = select_words(tokens, self._asked_words) if self._adapter.parts else ()
-        self._columns, self._matrices = Columns(words, tokens.kinds), {}
+        self._columns, self._groups = Columns(words, tokens.kinds), {}
 
     # -- what happens during the call ----------------------------------------------------------------------------
 
@@ -199,12 +200,13 @@ class Observer:
             raise ObserveError("observe watches one call of the pipeline; open another observe block for the next one")
         if self._layers and threading.get_ident() != self._thread:
             raise ObserveError("attention can only be seen in the thread of the observe block; call the pipeline there")
-        arguments = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs).arguments
+        arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
         guided = getattr(self._pipe, "do_classifier_free_guidance", self._encoded_guided)
         self._call = DenoiserCall(arguments, self._calls, bool(guided))
         self._calls += 1
         self._size = self._adapter.grid(self._pipe, self._call)
-        self._layer, self._reached = None, set()
+        self._listen(None)
+        self._reached = set()
 
     @_undisturbed
     def _after_denoiser(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
@@ -232,10 +234,20 @@ class Observer:
             self._pooled[branch, name] = pool(held[rows], None if places is None else places[1], self._cells)
 
     def _enter_layer(self, name: str, module: nn.Module, args: object, kwargs: object) -> None:
-        self._layer = name
+        self._listen(name)
 
     def _leave_layer(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        self._layer = None
+        self._listen(None)
+
+    def _listen(self, layer: str | None) -> None:
+        """The mode slows each torch function by some microseconds, so it is on inside of watched layers alone."""
+        if threading.get_ident() != self._thread:
+            return
+        if layer is not None and self._layer is None:
+            self._mode.__enter__()
+        elif layer is None and self._layer is not None:
+            self._mode.__exit__(None, None, None)
+        self._layer = layer
 
     @_undisturbed
     @torch.no_grad()
@@ -275,12 +287,14 @@ class Observer:
                 f"the prompt has {len(self._columns.kinds)} tokens but {name} attends to {count}; "
                 "prompts lengthened by other tools can't be mapped to words"
             )
-        place = (key.shape[-2], section.text.start, count)
-        if place not in self._matrices:
-            self._matrices[place] = columns.matrix(self._kinds, key.shape[-2], section.text).to(query.device)
+        place = (*key.shape[1:], section.text.start)
+        if place not in self._groups:
+            matrix = columns.matrix(self._kinds, key.shape[-2], section.text).to(query.device)
+            self._groups[place] = groups_of(matrix, query.shape[-1], query.shape[1])
         mask = mask[..., section.queries, :] if mask is not None and mask.shape[-2] > 1 else mask
-        mass = column_mass(query[..., section.queries, :], key, self._matrices[place], mask, scale).cpu()
-        maps, kinds = torch.split(mass, [len(columns.words), len(self._kinds)], dim=-1)
+        mass = mass_of(query[..., section.queries, :], key, self._groups[place], mask, scale).cpu()
+        words = len(columns.words)
+        maps, kinds = mass[..., :words], mass[..., words : words + len(self._kinds)]
         height, width = self._adapter.map_size(self._size, maps.shape[1])
         self._step.attention[name] = maps.transpose(1, 2).reshape(len(maps), -1, height, width)
         self._step.token_mass[name] = kinds.mean(1)
