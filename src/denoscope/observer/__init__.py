@@ -1,16 +1,31 @@
-"""The observer: watches one pipeline call and streams what it sees into labelled arrays."""
+"""The observer: watches one pipeline call and streams what it sees into labelled arrays; measures what was seen."""
 
-from denoscope.observer.errors import ObserveError
+from denoscope.observer.binding import Binding, Pair, binding, bindings, pairs_of, similarity
+from denoscope.observer.errors import MapError, ObserveError
+from denoscope.observer.maps import effective_area, entropy, overlap, pointing, sharpening, word_maps
 from denoscope.observer.observer import Observer, observe, select_words
 from denoscope.observer.tracing import Generation, Traced, plan_generation, trace_generation
 
 __all__ = [
+    "Binding",
     "Generation",
+    "MapError",
     "ObserveError",
     "Observer",
+    "Pair",
     "Traced",
+    "binding",
+    "bindings",
+    "effective_area",
+    "entropy",
     "observe",
+    "overlap",
+    "pairs_of",
     "plan_generation",
+    "pointing",
     "select_words",
+    "sharpening",
+    "similarity",
     "trace_generation",
+    "word_maps",
 ]
