@@ -4,7 +4,7 @@ from denoscope.observer.binding import Binding, Pair, binding, bindings, pairs_o
 from denoscope.observer.errors import MapError, ObserveError
 from denoscope.observer.maps import effective_area, entropy, overlap, pointing, sharpening, word_maps
 from denoscope.observer.observer import Observer, observe, select_words
-from denoscope.observer.tracing import Generation, Traced, plan_generation, trace_generation
+from denoscope.observer.tracing import Generation, Traced, count_steps, plan_generation, trace_generation
 
 __all__ = [
     "Binding",
@@ -16,6 +16,7 @@ __all__ = [
     "Traced",
     "binding",
     "bindings",
+    "count_steps",
     "effective_area",
     "entropy",
     "observe",

@@ -4,6 +4,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -35,8 +36,8 @@ class Generation:
 class Traced:
     """A watched generation.
 
-    ``picture`` and each of ``x0_pictures`` (one per step) are ``(H, W, 3)`` uint8. ``seconds`` has the wall time of
-    ``generate`` and ``decode``. ``warnings`` are plain sentences.
+    ``picture`` and each of ``x0_pictures`` (one per step, or none) are ``(H, W, 3)`` uint8. ``seconds`` has the wall
+    time of ``generate`` and ``decode``. ``warnings`` are plain sentences.
     """
 
     generation: Generation
@@ -87,6 +88,13 @@ def plan_generation(
     return Generation(prompt, negative_prompt, seed, count, scale, width, height)
 
 
+def count_steps(pipe: DiffusionPipeline, generation: Generation) -> int:
+    """How many scheduler steps a generation takes: some schedulers make more than were asked for."""
+    scheduler = copy.deepcopy(pipe.scheduler)  # The pipeline stays as it is.
+    scheduler.set_timesteps(generation.num_inference_steps)
+    return len(scheduler.timesteps)
+
+
 def _is_unicode(text: str) -> bool:
     """Bytes of a command line that are no UTF-8 arrive as lone surrogates, which no tokenizer takes."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
@@ -122,11 +130,15 @@ def trace_generation(
     generation: Generation,
     words: Sequence[str] | None = None,
     on_step: Callable[[int], None] | None = None,
+    *,
+    layers: str = "*",
+    x0: bool = True,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
 
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
-    the index of each finished step.
+    the index of each finished step. ``layers`` limits the layers (a glob on dotted names). ``x0=False`` leaves out the
+    predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
     """
     adapter = adapter_for(pipe)
     warnings: list[str] = []
@@ -141,7 +153,8 @@ def trace_generation(
         return kwargs
 
     started = time.perf_counter()
-    with observe(pipe, attention="cross" if adapter.cross_attention(pipe) else None, words=words) as watch:
+    attention: Literal["cross"] | None = "cross" if adapter.cross_attention(pipe) else None
+    with observe(pipe, attention=attention, words=words, layers=layers, x0=x0) as watch:
         output = pipe(
             generation.prompt,
             negative_prompt=generation.negative_prompt or None,
@@ -160,7 +173,7 @@ def trace_generation(
         warnings.append("the model's safety checker blacked the picture out")
     picture = np.rint(np.nan_to_num(output.images[0]) * 255).astype(np.uint8)
     trace = watch.trace
-    x0_pictures = decode_latents(pipe, torch.from_numpy(trace.x0.values))
+    x0_pictures = decode_latents(pipe, torch.from_numpy(trace.x0.values)) if x0 else []
     trace.attrs.update(
         prompt=generation.prompt,
         negative_prompt=generation.negative_prompt,
