@@ -37,13 +37,16 @@ class Row:
     """One picture. ``right`` is whether both objects have the colour named for them, ``None`` if that can't be read.
 
     ``own`` and ``swapped`` are the binding scores of its two colour words with the nouns as in the caption, and
-    exchanged: with two nouns, the same with the other sign. ``on_own`` and ``on_other`` are the mass of words' maps on
-    their own and on the other object, by kind of word; empty where the objects can't be told.
+    exchanged: with two nouns, the same with the other sign. ``placeless`` is as ``own``, each colour word's map being
+    replaced by the words' mean map scaled to its total: a control, which knows no place. ``on_own`` and ``on_other``
+    are the mass of words' maps on their own and on the other object, over the region's share of the picture, by kind
+    of word; empty where the objects can't be told.
     """
 
     right: bool | None
     own: tuple[float, ...]
     swapped: tuple[float, ...]
+    placeless: tuple[float, ...]
     on_own: dict[str, tuple[float, ...]]
     on_other: dict[str, tuple[float, ...]]
 
@@ -97,6 +100,9 @@ def look(trace: xr.Dataset, meaning: Meaning, reading: Reading) -> Row:
     nouns = [noun for _, noun in pairs]
     exchanged = [(colour, nouns[1 - index]) for index, (colour, _) in enumerate(pairs)]
     own, swapped = (tuple(found.score for found in bindings(trace, each, nouns)) for each in (pairs, exchanged))
+    placeless = tuple(
+        found.score for pair in pairs for found in bindings(_without_place(trace, pairs, pair), [pair], nouns)
+    )
     on_own: dict[str, tuple[float, ...]] = {}
     on_other: dict[str, tuple[float, ...]] = {}
     right = colours_right(reading, meaning)
@@ -111,7 +117,14 @@ def look(trace: xr.Dataset, meaning: Meaning, reading: Reading) -> Row:
             shares = [[float(each.mass / each.area) for each in row] for row in found]
             on_own[kind] = tuple(shares[slot][slot] for slot in (0, 1))
             on_other[kind] = tuple(shares[slot][1 - slot] for slot in (0, 1))
-    return Row(right, own, swapped, on_own, on_other)
+    return Row(right, own, swapped, placeless, on_own, on_other)
+
+
+def _without_place(trace: xr.Dataset, pairs: Sequence[tuple[str, str]], pair: tuple[str, str]) -> xr.Dataset:
+    maps = word_maps(trace).mean("step").sel(word=[word for each in pairs for word in each])
+    mean = maps.mean("word")
+    flat = mean * (maps.sel(word=pair[0], drop=True).sum() / mean.sum())
+    return xr.Dataset({"attention": maps.where(maps["word"] != pair[0], flat)})
 
 
 def measure(n: int, steps: int, guidance: float, seed: int) -> list[Row]:
@@ -144,7 +157,11 @@ def told_of(rows: Sequence[Row]) -> dict[str, dict[str, float | int | None]]:
     )
     every = np.arange(len(rows))
     sides: dict[str, tuple[list[tuple[float, ...]], list[tuple[float, ...]]]] = {
-        "right against swapped nouns": ([row.own for row in rows], [row.swapped for row in rows])
+        "right against swapped nouns": ([row.own for row in rows], [row.swapped for row in rows]),
+        "the same of maps without place": (
+            [row.placeless for row in rows],
+            [tuple(-score for score in row.placeless) for row in rows],
+        ),
     }
     for kind in ("colour", "shape"):
         sides[f"{kind} words: own against other object"] = (

@@ -93,11 +93,11 @@ def similarity(maps: xr.DataArray, first: str, second: str) -> xr.DataArray:
 
     Maps of one picture are alike whatever their words mean: object and ground differ in each. The mean of the words'
     maps takes that away. Making each sum to 1 first is what keeps the measure to *place*. Measured on 50 two-object
-    pictures of the embedded model ``shapes``: without it a colour word's cosine prefers its own noun in 90 % of cases,
-    but in 90 % also when its map is replaced by one without any place (the mean map, scaled to the word's total):
-    words of one phrase have similar totals. With it that control gives 52 %, and a shape word's map still points to
-    its own object in 100 % (95 % if the stop words' maps are in the mean, so leave them out). Dividing by the mean
-    instead gives 61 % for the control.
+    pictures of the embedded model ``shapes``: without it, a colour word prefers its own noun in 89 % of cases, but in
+    90 % also when its map is replaced by one without any place (the mean map, scaled to the word's total), as words of
+    one phrase have similar totals. With it the real map gives 57 % and that control 52 %, and a shape word's map still
+    points to its own object in 100 % (95 % with the stop words' maps in the mean, so leave them out). Dividing by the
+    mean instead gives 61 % for the control. ``benchmarks/binding_auc.py`` repeats the control.
 
     ``maps`` is ``(word, …, y, x)``; other dimensions are kept. NaN for a map without any variation left. Raises
     :class:`MapError` for a word that is not there.
