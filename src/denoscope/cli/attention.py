@@ -60,19 +60,19 @@ def attention(
     model: Annotated[str, typer.Option(help="'shapes' (embedded), a pipeline's folder, or a hub id.")] = "shapes",
     words: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Words to show [default: all but 'a', 'on', 'and' and their like]."),
+        typer.Option(metavar="A,B", help="Words to show; by default all but 'a', 'on', 'and' and their like."),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(metavar="I,J", help="Steps to show, from 0 [default: four, early to late].")
+        str | None, typer.Option(metavar="I,J", help="Steps to show, counted from 0; by default four, early to late.")
     ] = None,
     layers: Annotated[str, typer.Option(metavar="GLOB", help="Cross-attention layers, a glob on their names.")] = "*",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
-    num_inference_steps: Annotated[int | None, typer.Option(help="Scheduler steps [default: the model's].")] = None,
+    num_inference_steps: Annotated[int | None, typer.Option(help="Scheduler steps; by default the model's.")] = None,
     guidance_scale: Annotated[
-        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off [default: the model's].")
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off; by default the model's.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Run folder to write [default: runs/TIME-PROMPT].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write; by default runs/TIME-PROMPT.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Draw one picture and measure where its words look, from noise to picture.
