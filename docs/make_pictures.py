@@ -14,7 +14,10 @@ from PIL import Image
 
 import denoscope
 from denoscope.data.worlds.shapes import render, sample_scene
+from denoscope.observer import plan_generation, trace_generation, word_maps
 from denoscope.pipelines import sampling_defaults
+from denoscope.reports.figures.attention_grid import attention_grid
+from denoscope.reports.figures.canvas import to_image
 from denoscope.training.shapes.denoiser import sample_captioned
 
 IMAGES = Path(__file__).parent / "images"
@@ -52,6 +55,16 @@ def draw_samples() -> None:
     print("\n".join(text for _, text, _ in drawn))
 
 
+def draw_attention() -> None:
+    """What ``denoscope attention`` draws of the demo's prompt, with its default options."""
+    pipe = denoscope.load("shapes", "cpu")
+    pipe.set_progress_bar_config(disable=True)
+    traced = trace_generation(pipe, plan_generation(pipe, "a red circle above a blue square"), x0=False)
+    maps = word_maps(traced.trace).sel(word=["red", "circle", "blue", "square"])
+    drawing = attention_grid(maps, traced.picture, [2, 8, 15, 22])
+    to_image(drawing).save(IMAGES / "attention-grid.png", optimize=True)
+
+
 def draw_report() -> None:
     """The top of the report of the demo's trace."""
     import subprocess
@@ -79,4 +92,5 @@ if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
     draw_world()
     draw_samples()
+    draw_attention()
     draw_report()

@@ -1,10 +1,14 @@
-"""Tiny real pipelines with random weights, shared by the tests of several rooms."""
+"""Tiny real pipelines with random weights, and the command line, shared by the tests of several rooms."""
 
 import copy
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import Denoscope, Ended
 
 if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
@@ -113,3 +117,24 @@ def exact_pipe() -> "StableDiffusionPipeline":
     loaded = denoscope.load("exact-shapes", "cpu")
     loaded.set_progress_bar_config(disable=True)
     return loaded
+
+
+@pytest.fixture
+def denoscope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Denoscope]:
+    """Runs the command line in this process and in an empty folder."""
+    from denoscope.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["denoscope", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return Ended(int(ended.value.code or 0), out, err)
+
+    yield run
+    signal.signal(signal.SIGTERM, before)

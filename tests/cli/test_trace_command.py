@@ -5,61 +5,17 @@ import json
 import os
 import re
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from command_line import Denoscope, assert_refused, files
 from diffusers import DDIMScheduler
 
 from denoscope import reports
-from denoscope.cli.main import main
 from denoscope.runs import RunFolder
 
 PROMPT = "a red circle above a blue square"
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-Denoscope = Callable[..., Ended]
-
-
-@pytest.fixture
-def denoscope(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Denoscope]:
-    """Runs the command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: str | Path) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["denoscope", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return Ended(int(ended.value.code or 0), out, err)
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
-def assert_refused(ended: Ended, sentence: str, code: int = 2) -> None:
-    assert ended.code == code
-    assert ended.out == ""
-    assert ended.err.startswith("denoscope: ")
-    assert ended.err.count("\n") == 1
-    assert sentence in ended.err
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def test_a_run_folder_is_written(denoscope: Denoscope, tiny_folder: Path, tmp_path: Path) -> None:
@@ -255,7 +211,9 @@ def test_what_fails_while_writing_leaves_nothing(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["trace", "--help"], ["train", "--help"], ["sample", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["trace", "--help"], ["attention", "--help"], ["train", "--help"], ["sample", "--help"]]
+)
 def test_help_has_examples(denoscope: Denoscope, arguments: list[str]) -> None:
     ended = denoscope(*arguments)
     assert (ended.code, ended.err) == (0, "")

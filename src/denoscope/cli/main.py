@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from denoscope.cli import models, sample, trace, train
+from denoscope.cli import attention, models, sample, trace, train
 
 app = typer.Typer(
     name="denoscope",
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("trace", epilog=trace.EXAMPLES)(trace.trace)
+app.command("attention", epilog=attention.EXAMPLES)(attention.attention)
 app.command("train", epilog=train.EXAMPLES, no_args_is_help=True)(train.train)
 app.command("sample", epilog=sample.EXAMPLES)(sample.sample)
 app.add_typer(models.app, name="models")

@@ -1,12 +1,10 @@
 """``denoscope trace``: draw one picture, watch it, and write a report."""
 
 import json
-import platform
 import re
 import time
 import webbrowser
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,9 +13,10 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from denoscope._version import __version__
+from denoscope.cli.manifests import manifest_of, words_of
+from denoscope.cli.options import OptionError, parse_words
 from denoscope.cli.quiet import quieten_libraries
-from denoscope.runs import ModelRecord, RunManifest, new_run
+from denoscope.runs import RunManifest, new_run
 
 EXAMPLES: Final = (
     "Examples:\n\n"
@@ -25,11 +24,6 @@ EXAMPLES: Final = (
     'denoscope trace "a large striped green cross" --words striped,cross --seed 7 --open\n\n'
     'denoscope trace "a dog on a mat" --model ./my-stable-diffusion --steps 30 --guidance 7.5 --json'
 )
-_PACKAGES: Final = ("torch", "diffusers", "transformers", "numpy", "xarray")
-
-
-class OptionError(ValueError):
-    """An option whose value can't be read; the message says what would do."""
 
 
 def _parse_size(size: str | None) -> tuple[int, int] | None:
@@ -39,15 +33,6 @@ def _parse_size(size: str | None) -> tuple[int, int] | None:
     if found is None:
         raise OptionError(f"--size {size!r} is not a size: give WIDTHxHEIGHT, for instance 512x768")
     return int(found[1]), int(found[2])
-
-
-def _parse_words(words: str | None) -> list[str] | None:
-    if words is None:
-        return None
-    parsed = [word.strip() for word in words.split(",") if word.strip()]
-    if not parsed:
-        raise OptionError("--words names no word: give words of the prompt, separated by commas")
-    return parsed
 
 
 def trace(
@@ -75,13 +60,13 @@ def trace(
     Writes a run folder: run.json (what was run), trace.nc (attention by word, step and layer; guidance difference;
     predicted clean latents), images/ and report.html.
     """
-    picture_size, watched = _parse_size(size), _parse_words(words)
+    picture_size, watched = _parse_size(size), parse_words(words)
     started = datetime.now(UTC)
     clock = time.perf_counter()
     quieten_libraries()
     # Imported here, so that --help and mistakes in the options answer at once.
     from denoscope.observer import plan_generation, trace_generation
-    from denoscope.pipelines import load, model_sha256
+    from denoscope.pipelines import load
     from denoscope.reports import write_report
 
     with new_run(out, slug=prompt) as run:
@@ -106,9 +91,10 @@ def trace(
         for step, picture in enumerate(traced.x0_pictures):
             Image.fromarray(picture).save(run.images / f"x0_{step:03d}.png")
         run.write_trace(traced.trace)
-        manifest = RunManifest(
-            denoscope_version=__version__,
-            command="trace",
+        manifest = manifest_of(
+            "trace",
+            pipe,
+            model,
             arguments={
                 "prompt": prompt,
                 "model": model,
@@ -119,20 +105,10 @@ def trace(
                 "words": watched,
                 "negative_prompt": negative_prompt,
             },
-            versions={"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
-            model=ModelRecord(
-                name=model,
-                source=str(getattr(pipe, "name_or_path", "") or model),
-                pipeline=type(pipe).__name__,
-                scheduler=type(pipe.scheduler).__name__,
-                sha256=model_sha256(pipe),
-            ),
             seed=seed,
-            device=str(pipe.device),
-            dtype=str(pipe.dtype).removeprefix("torch."),
             started=started,
-            seconds={name: round(value, 3) for name, value in (seconds | traced.seconds).items()},
-            words=[str(word) for word in traced.trace.coords["word"].values] if "word" in traced.trace.coords else [],
+            seconds=seconds | traced.seconds,
+            words=words_of(traced.trace),
         )
         manifest.write(run.folder)  # the report reads it
         write_report(run.folder)

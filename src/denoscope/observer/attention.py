@@ -44,7 +44,7 @@ def groups_of(columns: Tensor, width: int, heads: int) -> tuple[Tensor, ...]:
     Padded with zeros, and divided by the number of heads, so that their sum over heads is the mean.
     """
     padded = functional.pad(columns.float() / heads, (0, -columns.shape[1] % width))
-    return padded.split(width, dim=1)
+    return torch.split(padded, width, dim=1)
 
 
 def mass_of(

@@ -5,7 +5,6 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Self, cast
 
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 
 from denoscope._version import __version__
 from denoscope.observer.attention import AttentionMode, groups_of, mass_of, mean_row
+from denoscope.observer.choosing import attention_layers, feature_layers, refuse
 from denoscope.observer.errors import ObserveError
-from denoscope.observer.features import FeatureTally, Pooled, pool, select_layers
+from denoscope.observer.features import FeatureTally, Pooled, pool
 from denoscope.observer.listening import listen
 from denoscope.observer.records import StepRecord, Tally, to_dataset
 from denoscope.observer.regions import Region, checked, inside
@@ -73,11 +73,11 @@ class Observer:
         self._guidance, self._x0 = guidance, x0 and keep_steps
         self._asked_words, self._branch, self._attention = words, branch, attention
         self._region, self._cells = checked(region), feature_grid
-        _refuse(pipe, self._adapter, self._denoiser)
+        refuse(pipe, self._adapter, self._denoiser)
         self._layers: dict[str, nn.Module] = {}
         if attention is not None:
-            self._layers = _attention_layers(self._adapter, pipe, attention, layers)
-        self._feature_layers = _feature_layers(self._adapter, self._denoiser, features)
+            self._layers = attention_layers(self._adapter, pipe, attention, layers)
+        self._feature_layers = feature_layers(self._adapter, self._denoiser, features)
         self._kinds = self._adapter.kinds
         self._tally, self._features = Tally(keep_steps), FeatureTally()
         self._columns: Columns | None = None
@@ -244,9 +244,9 @@ class Observer:
         if threading.get_ident() != self._thread:
             return
         if layer is not None and self._layer is None:
-            self._mode.__enter__()
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
         elif layer is None and self._layer is not None:
-            self._mode.__exit__(None, None, None)
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._layer = layer
 
     @_undisturbed
@@ -404,37 +404,3 @@ class Observer:
         attrs: dict[str, str | float] = {"denoscope_version": __version__, "branch": self._branch}
         words = self._columns.words if self._columns is not None else ()
         return to_dataset(self._tally, words, self._kinds, list(self._layers), self._size, attrs)
-
-
-def _attention_layers(adapter: Adapter, pipe: DiffusionPipeline, attends: Attends, layers: str) -> dict[str, nn.Module]:
-    found = adapter.layers(pipe, attends)
-    if not found:
-        other = "self" if attends == "cross" and adapter.layers(pipe, "self") else None
-        raise ObserveError(
-            f"{type(adapter.denoiser(pipe)).__name__} has no {attends}-attention; observe with attention={other!r}"
-        )
-    chosen = {name: module for name, module in found.items() if fnmatchcase(name, layers)}
-    if not chosen:
-        raise ObserveError(f"no {attends}-attention layer matches {layers!r}; there are {', '.join(found)}")
-    return chosen
-
-
-def _feature_layers(adapter: Adapter, denoiser: nn.Module, features: bool | Sequence[str]) -> dict[str, nn.Module]:
-    if features is True:  # small models lack some of a family's usual layers
-        names = {".".join(name.split(".")[:2]) for name, _ in denoiser.named_modules()}
-        usual = [layer for layer in adapter.feature_layers if "*" in layer or layer in names or "." not in layer]
-        return select_layers(denoiser, usual)
-    asked = features or ()
-    return select_layers(denoiser, [asked] if isinstance(asked, str) else asked)
-
-
-def _refuse(pipe: DiffusionPipeline, adapter: Adapter, denoiser: nn.Module) -> None:
-    """What would give wrong maps, or none, whatever is asked."""
-    if hasattr(denoiser, "_orig_mod") or getattr(denoiser, "_compiled_call_impl", None) is not None:
-        raise ObserveError(
-            "a compiled denoiser hides its layers; observe the pipeline before torch.compile, or take "
-            f"pipe.{adapter.denoiser_name}._orig_mod back for this call"
-        )
-    reason = adapter.refusal(pipe)
-    if reason is not None:
-        raise ObserveError(reason)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from denoscope.observer.errors import ObserveError
 from denoscope.observer.watching import observe
 from denoscope.observer.words import select_words
-from denoscope.pipelines.adapters import Adapter, adapter_for
+from denoscope.pipelines.adapters import Adapter, Attends, adapter_for
 from denoscope.pipelines.decoding import decode_latents
 from denoscope.pipelines.defaults import sampling_defaults
 from denoscope.pipelines.errors import ModelError
@@ -39,8 +39,8 @@ class Generation:
 class Traced:
     """A watched generation.
 
-    ``picture`` and each of ``x0_pictures`` (one per step) are ``(H, W, 3)`` uint8. ``seconds`` has the wall time of
-    ``generate`` and ``decode``. ``warnings`` are plain sentences.
+    ``picture`` and each of ``x0_pictures`` (one per step, or none) are ``(H, W, 3)`` uint8. ``seconds`` has the wall
+    time of ``generate`` and ``decode``. ``warnings`` are plain sentences.
     """
 
     generation: Generation
@@ -110,6 +110,18 @@ def _check_call(pipe: DiffusionPipeline) -> None:
         )
 
 
+def count_steps(pipe: DiffusionPipeline, generation: Generation) -> int:
+    """How many scheduler steps a generation takes: some schedulers make more than were asked for."""
+    scheduler = copy.deepcopy(pipe.scheduler)  # The pipeline stays as it is.
+    _set(scheduler, generation.num_inference_steps)
+    return len(scheduler.timesteps)
+
+
+def _set(scheduler: SchedulerMixin, count: int) -> None:
+    """Flux's shift depends on the picture's size, and doesn't change how many steps there are."""
+    scheduler.set_timesteps(count, **({"mu": 1.0} if scheduler.config.get("use_dynamic_shifting") else {}))
+
+
 def _is_unicode(text: str) -> bool:
     """Bytes of a command line that are no UTF-8 arrive as lone surrogates, which no tokenizer takes."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
@@ -131,8 +143,7 @@ def _makes(scheduler: SchedulerMixin, count: int) -> bool:
     """Whether a scheduler makes that many steps, all of them at noise that the model was trained on."""
     scheduler = copy.deepcopy(scheduler)  # The pipeline stays as it is.
     try:
-        # The shift of Flux depends on the picture's size and doesn't change which steps there are.
-        scheduler.set_timesteps(count, **({"mu": 1.0} if scheduler.config.get("use_dynamic_shifting") else {}))
+        _set(scheduler, count)
     except (ValueError, IndexError, RuntimeError):
         return False
     # Trailing spacing goes down by a float and may go one step too far; leading spacing with an offset starts too high.
@@ -146,11 +157,15 @@ def trace_generation(
     generation: Generation,
     words: Sequence[str] | None = None,
     on_step: Callable[[int], None] | None = None,
+    *,
+    layers: str = "*",
+    x0: bool = True,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
 
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
-    the index of each finished step.
+    the index of each finished step. ``layers`` limits the layers (a glob on dotted names). ``x0=False`` leaves out the
+    predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
     """
     adapter = adapter_for(pipe)
     warnings: list[str] = []
@@ -165,7 +180,8 @@ def trace_generation(
         return kwargs
 
     started = time.perf_counter()
-    with observe(pipe, attention="cross" if adapter.layers(pipe, "cross") else None, words=words) as watch:
+    attention: Attends | None = "cross" if adapter.layers(pipe, "cross") else None
+    with observe(pipe, attention=attention, words=words, layers=layers, x0=x0) as watch:
         output = pipe(
             prompt=generation.prompt,
             num_inference_steps=generation.num_inference_steps,
@@ -183,7 +199,7 @@ def trace_generation(
         warnings.append("the model's safety checker blacked the picture out")
     picture = np.rint(np.nan_to_num(output.images[0]) * 255).astype(np.uint8)
     trace = watch.trace
-    x0_pictures = decode_latents(pipe, torch.from_numpy(trace.x0.values))
+    x0_pictures = decode_latents(pipe, torch.from_numpy(trace.x0.values)) if x0 else []
     trace.attrs.update(
         prompt=generation.prompt,
         negative_prompt=generation.negative_prompt,

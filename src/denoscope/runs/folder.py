@@ -34,9 +34,9 @@ class NewRun:
         path.mkdir(exist_ok=True)
         return path
 
-    def write_trace(self, trace: xr.Dataset) -> Path:
-        """Write the trace as netCDF-4, compressed; returns its path."""
-        path = self.folder / TRACE_NAME
+    def write_trace(self, trace: xr.Dataset, name: str = TRACE_NAME) -> Path:
+        """Write the trace, or another dataset by its own name, as netCDF-4, compressed; returns its path."""
+        path = self.folder / name
         encoding = {
             name: {"zlib": True, "complevel": 4, "shuffle": True}
             for name, variable in trace.data_vars.items()

@@ -240,6 +240,7 @@ def token_grid(ids: Tensor) -> tuple[int, int]:
 def unpacked(latents: Tensor, grid: tuple[int, int]) -> Tensor:
     """Flux's tokens ``(B, h/2·w/2, 4·channels)`` as latents ``(B, channels, h, w)``.
 
+    >>> import torch
     >>> unpacked(torch.arange(4.0).reshape(1, 1, 4), (2, 2))[0, 0].tolist()
     [[0.0, 1.0], [2.0, 3.0]]
     """
