@@ -97,7 +97,7 @@ def test_numbers_are_those_of_the_trace(run: Denoscope, loaded_pipe: "StableDiff
     rest = [(each - sum(meant) / 4).ravel() for each in meant]
     cosines = [float(rest[0] @ each / np.linalg.norm(rest[0]) / np.linalg.norm(each)) for each in rest]
     assert told["binding"][0]["score"] == pytest.approx((cosines[1] - cosines[3]) / 2, abs=1e-5)
-    assert (told["binding"][0]["warning"] is None) == (told["binding"][0]["score"] >= 0)
+    assert (told["binding"][0]["warning"] is None) == (told["binding"][0]["score"] >= -0.45)
     assert told["warnings"] == [each["warning"] for each in told["binding"] if each["warning"]]
 
 
