@@ -7,7 +7,7 @@ import pytest
 import torch
 import xarray as xr
 from diffusers import DiffusionPipeline, StableDiffusionPipeline
-from family_calls import PROMPT, call
+from family_calls import PROMPT, TEXT, call
 from tiny_families import loaded, saved
 
 from denoscope import ObserveError, observe
@@ -78,14 +78,12 @@ def test_a_second_call_a_step_has_the_negative_prompt(tmp_path: Path) -> None:
             pipe(**settings, negative_prompt="blue", true_cfg_scale=3.0, generator=torch.Generator().manual_seed(0))
         trace = watch.trace
         assert trace.sizes["step"] == 2
-        assert trace.word.values.tolist()[1] == "red"  # not the negative prompt's
+        assert trace.word.values.tolist() == (["blue"] if branch == "uncond" else list(TEXT["flux"]))
         # From pure noise ε is known, whatever the prompt; from then on it isn't.
         assert float(trace.guidance.isel(step=0).max()) == 0
         assert float(trace.guidance.isel(step=1).min()) > 0
         if branch == "cond":
             cond = trace.attention
-        else:
-            assert float(abs(trace.attention - cond).max()) > 1e-4
     with observe(pipe) as watch:
         pipe(**settings, generator=torch.Generator().manual_seed(0))
     np.testing.assert_allclose(watch.trace.attention.isel(step=0), cond.isel(step=0), atol=1e-6)
@@ -98,7 +96,8 @@ def test_branches_that_only_some_have(name: str, branch: str, tmp_path: Path) ->
     for asked in ("cond", "uncond", branch):
         with observe(pipe, branch=asked, features=["mid_block"]) as watch:  # type: ignore[arg-type]
             call(name, pipe)
-        found[asked] = watch.trace.attention.isel(step=1)
+        found[asked] = watch.trace.token_mass.isel(step=1)
+        assert watch.trace.sizes["word"] == (7 if asked in ("cond", "perturbed") else 0)  # the negative prompt is empty
         assert watch.trace.attrs["branch"] == asked
         assert set(watch.features["mid_block"].branch.values) == {"cond", "uncond", branch}
     assert float(abs(found["cond"] - found["uncond"]).max()) > 1e-5
@@ -115,7 +114,21 @@ def test_sdxls_unguided_branch_is_uniform_without_a_negative_prompt(tmp_path: Pa
     pipe.register_to_config(force_zeros_for_empty_prompt=True)
     with observe(pipe, branch="uncond") as watch:
         call("sdxl", pipe)
-    np.testing.assert_allclose(watch.trace.attention.sel(word="circle"), 1 / 32, atol=1e-6)
+    assert watch.trace.sizes["word"] == 0
+    np.testing.assert_allclose(watch.trace.token_mass.sel(token_kind="padding"), 1, atol=1e-6)
+
+
+def test_the_unguided_branch_has_the_words_of_the_negative_prompt(pipe: StableDiffusionPipeline) -> None:
+    with observe(pipe, branch="uncond") as watch:
+        draw(pipe, negative_prompt="a blue square")
+    assert watch.trace.word.values.tolist() == ["a", "blue", "square"]
+    negative = watch.trace.attention
+    with observe(pipe) as other:
+        pipe(
+            "a blue square", negative_prompt=PROMPT, num_inference_steps=1, output_type="latent", height=64, width=64,
+            generator=torch.Generator().manual_seed(5),
+        )  # fmt: skip
+    np.testing.assert_allclose(negative.isel(step=0), other.trace.attention.isel(step=0), atol=1e-6)
 
 
 def test_a_compiled_denoiser_is_refused(pipe: StableDiffusionPipeline) -> None:

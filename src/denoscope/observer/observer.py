@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import torch
 import xarray as xr
@@ -22,9 +22,11 @@ from denoscope.observer.listening import listen
 from denoscope.observer.records import StepRecord, Tally, to_dataset
 from denoscope.observer.regions import Region, checked, inside
 from denoscope.observer.words import Columns, select_words
-from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, Section, adapter_for
+from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, PromptTokens, Section, adapter_for
 from denoscope.schedules import convert_prediction, logsnr_of, prediction_type_of
 
+_WITHOUT_PROMPT: Final = ("uncond", "image")
+"""Branches whose text is the negative prompt."""
 _watched: set[int] = set()
 _watched_lock = threading.Lock()
 
@@ -99,6 +101,7 @@ class Observer:
         self._mismatch = ""
         self._ids: dict[str, list[int]] = {}
         self._awaited: set[str] = set()
+        self._round = 0
         self._call_over = False
         self._thread = 0
         self._open: ExitStack | None = None
@@ -155,16 +158,18 @@ class Observer:
     def _before_encoding(self, *args: object, **kwargs: object) -> None:
         method = getattr(type(self._pipe), str(self._adapter.encode_method))
         given = inspect.signature(method).bind(self._pipe, *args, **kwargs).arguments
+        encoders = set(self._adapter.text_encoders(self._pipe))
         if self._adapter.encodes_twice and self._columns is not None and not self._tally.levels:
-            return  # the negative prompt, by a call of its own
+            self._awaited, self._round = encoders, 2  # the negative prompt, by a call of its own
+            return
         if self._told is None:
             self._columns = None
         guided = given.get("do_classifier_free_guidance")
         self._encoded_guided = guided if isinstance(guided, bool) else None
         # The prompt is encoded first, the negative prompt after it; of a prompt given as embeddings the latter only.
         embedded = given.get("prompt_embeds") is not None or given.get("text_model_output") is not None
-        self._ids = {}
-        self._awaited = set() if embedded else set(self._adapter.text_encoders(self._pipe))
+        self._ids, self._round = {}, 1
+        self._awaited = set() if embedded else encoders
 
     @_undisturbed
     def _before_text(self, name: str, module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
@@ -178,14 +183,23 @@ class Observer:
         if self._awaited:
             return
         read = [self._ids.get(part.encoder, []) for part in self._adapter.parts]
+        if self._round == 2:
+            if self._branch in _WITHOUT_PROMPT:
+                self._learn_prompt(read)
+            return
         if self._told is None:
             self._learn_prompt(read)
         elif any(there and there != told[: len(there)] for there, told in zip(read, self._told, strict=True)):
             raise ObserveError("the pipeline was called with another prompt than observe(..., prompt=TEXT) was told")
+        if not self._adapter.encodes_twice:
+            self._awaited, self._round = set(self._adapter.text_encoders(self._pipe)), 2
 
     def _learn_prompt(self, ids: list[list[int]]) -> None:
         tokens = self._adapter.prompt_tokens(self._pipe, ids)
-        words = select_words(tokens, self._asked_words) if self._adapter.parts else ()
+        if self._branch in _WITHOUT_PROMPT and self._round != 2 and self._adapter.parts:
+            # Until a negative prompt is read: embeddings of zero (SDXL), or none at all.
+            tokens = PromptTokens((), tuple("padding" for _ in tokens.kinds))
+        words = select_words(tokens, self._asked_words) if self._adapter.parts and tokens.words else ()
         self._columns, self._groups = Columns(words, tokens.kinds), {}
 
     # -- what happens during the call ----------------------------------------------------------------------------
