@@ -47,6 +47,9 @@ def test_a_run_folder_is_written(run: Denoscope, tiny_folder: Path, tmp_path: Pa
         "words": None,
         "steps": ["0", "3"],
         "layers": "*",
+        "self": None,
+        "branch": "cond",
+        "negative_prompt": "",
         "seed": 7,
         "num_inference_steps": 4,
         "guidance_scale": 7.5,
@@ -172,3 +175,34 @@ def test_a_model_without_attention_is_refused(
 ) -> None:
     monkeypatch.setattr("denoscope.pipelines.load", lambda *_: exact_pipe)
     assert_refused(denoscope("attention", PROMPT, "--model", "exact-shapes"), "has no cross-attention")
+
+
+def test_where_a_part_of_the_picture_looks(run: Denoscope, loaded_pipe: "StableDiffusionPipeline") -> None:
+    ended = run(PROMPT, *QUICK, "--self", "0.5,0,1,0.5", "--out", "run")
+    assert ended.code == 0
+    table = read("run/attention.nc")
+    pipe = copy.deepcopy(loaded_pipe)
+    plan = plan_generation(pipe, PROMPT, steps=4)
+    seen = trace_generation(pipe, plan, region=(0.5, 0, 1, 0.5), x0=False).trace
+    np.testing.assert_allclose(table["attention"].isel(word=0), seen["self_attention"].mean("layer"), atol=1e-6)
+    assert table["word"].values.tolist() == ["the region"]
+
+
+def test_the_negative_prompts_words(run: Denoscope) -> None:
+    ended = run(PROMPT, *QUICK, "--branch", "uncond", "--negative-prompt", "a blue square", "--out", "run", "--json")
+    assert list(json.loads(ended.out)["effective_area"]) == ["blue", "square"]
+    assert read("run/attention.nc").attrs["branch"] == "uncond"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--branch", "uncond"], "only with --negative-prompt"),
+        (["--branch", "both"], "give cond or uncond"),
+        (["--self", "0.2"], "give left,top,right,bottom"),
+        (["--self", "0.5,0,0.2,1"], "in that order"),
+    ],
+)
+def test_branches_and_regions_that_are_none(run: Denoscope, arguments: list[str], told: str, tmp_path: Path) -> None:
+    assert_refused(run(PROMPT, *arguments), told)
+    assert files(tmp_path) == []

@@ -24,16 +24,19 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from denoscope.observer import Binding
+    from denoscope.observer.regions import Region
+    from denoscope.pipelines.adapters import Branch
 
 EXAMPLES: Final = (
     "Examples:\n\n"
     'denoscope attention "a red circle above a blue square"\n\n'
     'denoscope attention "a large striped green cross" --words striped,cross --steps 0,5,10,24 --seed 7\n\n'
-    'denoscope attention "a dog on a mat" --model ./my-stable-diffusion --layers "up_blocks.*" --out maps --json'
+    'denoscope attention "a dog on a mat" --model ./my-stable-diffusion --layers "up_blocks.*" --out maps --json\n\n'
+    'denoscope attention "a red circle above a blue square" --self 0.3,0.1,0.6,0.4'
 )
 _EARLY_TO_LATE: Final = (0.1, 0.3, 0.6, 0.9)
 """Where in a run the steps lie that are shown unless others are asked for."""
-_KINDS: Final = {"bos": "BOS", "words": "words", "eos": "EOS", "padding": "padding"}
+_KINDS: Final = {"bos": "BOS", "eos": "EOS", "image": "image embeddings", "picture": "the picture itself"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,16 @@ def attention(
         str | None, typer.Option(metavar="I,J", help="Steps to show, counted from 0; by default four, early to late.")
     ] = None,
     layers: Annotated[str, typer.Option(metavar="GLOB", help="Cross-attention layers, a glob on their names.")] = "*",
+    region: Annotated[
+        str | None,
+        typer.Option(
+            "--self",
+            metavar="L,T,R,B",
+            help="Show where a part of the picture looks instead of the words: left, top, right, bottom from 0 to 1.",
+        ),
+    ] = None,
+    branch: Annotated[str, typer.Option(help="Branch of guidance that is read: cond or uncond.")] = "cond",
+    negative_prompt: Annotated[str, typer.Option(help="What the picture should not show.")] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
     num_inference_steps: Annotated[int | None, typer.Option(help="Scheduler steps; by default the model's.")] = None,
     guidance_scale: Annotated[
@@ -82,7 +95,10 @@ def attention(
     how much attention goes to the start, end and padding tokens, how much words share, and whether "red" lies on its
     own noun.
     """
-    asked, chosen = parse_words(words), parse_indices(steps, "--steps")
+    asked, chosen, part = parse_words(words), parse_indices(steps, "--steps"), _parse_region(region)
+    side: Branch = _parse_branch(branch)
+    if side == "uncond" and not negative_prompt.strip() and part is None:
+        raise OptionError("--branch uncond has words only with --negative-prompt; give one, or --self")
     started = datetime.now(UTC)
     clock = time.perf_counter()
     quieten_libraries()
@@ -97,10 +113,16 @@ def attention(
         pipe = load(model, device)
         pipe.set_progress_bar_config(disable=True)
         seconds = {"load": time.perf_counter() - clock}
-        if not adapter_for(pipe).layers(pipe, "cross"):
+        if part is None and not adapter_for(pipe).layers(pipe, "cross"):
             raise OptionError(f"the model {model!r} has no cross-attention, so its words can't be seen: choose another")
         plan = plan_generation(
-            pipe, prompt, seed=seed, steps=num_inference_steps, guidance_scale=guidance_scale, words=asked
+            pipe,
+            prompt,
+            negative_prompt=negative_prompt,
+            seed=seed,
+            steps=num_inference_steps,
+            guidance_scale=guidance_scale,
+            words=asked if side == "cond" else None,
         )
         at = _steps_shown(chosen, count_steps(pipe, plan))
         console = Console(stderr=True)
@@ -108,10 +130,19 @@ def attention(
             bar = progress.add_task("drawing", total=plan.num_inference_steps)
             # All words are watched, whichever are shown: what they share is measured over all of them.
             traced = trace_generation(
-                pipe, plan, None, lambda step: progress.update(bar, completed=step + 1), layers=layers, x0=False
+                pipe,
+                plan,
+                None,
+                lambda step: progress.update(bar, completed=step + 1),
+                layers=layers,
+                branch=side,
+                region=part,
+                x0=False,
             )
-        table = _measure(traced.trace)
-        shown = _words_shown(pipe, prompt, asked, [str(word) for word in table["word"].values])
+        table = _measure(traced.trace) if part is None else _measure_region(traced.trace)
+        told = negative_prompt if side == "uncond" else prompt
+        known = [str(word) for word in table["word"].values]
+        shown = _words_shown(pipe, told, asked, known) if part is None else known
         Image.fromarray(traced.picture).save(run.images / "final.png")
         grid = attention_grid(table["attention"].sel(word=shown), traced.picture, at)
         to_image(grid).save(run.folder / "grid.png", optimize=True)
@@ -130,6 +161,9 @@ def attention(
                     "words": asked,
                     "steps": [str(step) for step in at],
                     "layers": layers,
+                    "self": region,
+                    "branch": side,
+                    "negative_prompt": negative_prompt,
                     "seed": seed,
                     "num_inference_steps": plan.num_inference_steps,
                     "guidance_scale": plan.guidance_scale,
@@ -142,6 +176,23 @@ def attention(
         )
     found = _found(traced.trace, table, shown)
     _tell(run.final, manifest, found, traced.warnings, at, as_json)
+
+
+def _parse_region(text: str | None) -> "Region | None":
+    if text is None:
+        return None
+    try:
+        left, top, right, bottom = (float(side) for side in text.split(","))
+    except ValueError as error:
+        raise OptionError(f"--self {text!r} is no part of a picture: give left,top,right,bottom from 0 to 1") from error
+    return left, top, right, bottom
+
+
+def _parse_branch(text: str) -> "Branch":
+    known: dict[str, Branch] = {"cond": "cond", "uncond": "uncond"}
+    if text not in known:
+        raise OptionError(f"--branch {text!r} is none: give cond or uncond")
+    return known[text]
 
 
 def _steps_shown(chosen: Sequence[int] | None, count: int) -> list[int]:
@@ -185,10 +236,24 @@ def _measure(trace: "xr.Dataset") -> "xr.Dataset":
     return table.astype("float32")
 
 
+def _measure_region(trace: "xr.Dataset") -> "xr.Dataset":
+    """Where the region looks, averaged over layers, under the name of a word, and how wide."""
+    import xarray as xr
+
+    from denoscope.observer import sharpening
+
+    maps = trace["self_attention"].mean("layer").expand_dims(word=["the region"])
+    table = sharpening(xr.Dataset({"attention": maps}, {"logsnr": trace["logsnr"]})).assign(attention=maps)
+    table.attrs = dict(trace.attrs) | {"layers": " ".join(str(name) for name in trace["layer"].values)}
+    return table.astype("float32")
+
+
 def _found(trace: "xr.Dataset", table: "xr.Dataset", shown: Sequence[str]) -> Found:
     from denoscope.observer import bindings
 
     areas = table["effective_area"]
+    if "token_mass" not in table:
+        return Found({word: (float(areas[0, 0]), float(areas[0, -1])) for word in shown}, {}, (), ())
     masses = table["token_mass"].mean("step")
     return Found(
         {word: (float(areas.sel(word=word)[0]), float(areas.sel(word=word)[-1])) for word in shown},
@@ -235,8 +300,9 @@ def _tell(
     typer.echo("effective area of each word's map, first step → last step")
     for word, (first, last) in found.areas.items():
         typer.echo(f"  {_printable(word):{room}}  {first:.3f} → {last:.3f}")
-    typer.echo("attention by kind of token, mean over steps and layers")
-    typer.echo("  " + ", ".join(f"{_KINDS.get(kind, kind)} {mass:.3f}" for kind, mass in found.masses.items()))
+    if found.masses:
+        typer.echo("attention by kind of token, mean over steps and layers")
+        typer.echo("  " + ", ".join(f"{_KINDS.get(kind, kind)} {mass:.3f}" for kind, mass in found.masses.items()))
     if found.overlaps:
         typer.echo("overlap of maps: soft IoU, hard IoU at half the maximum")
     for each in found.overlaps:

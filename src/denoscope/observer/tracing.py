@@ -13,9 +13,10 @@ from diffusers import DiffusionPipeline, ModelMixin, SchedulerMixin
 from numpy.typing import NDArray
 
 from denoscope.observer.errors import ObserveError
+from denoscope.observer.regions import Region
 from denoscope.observer.watching import observe
 from denoscope.observer.words import select_words
-from denoscope.pipelines.adapters import Adapter, Attends, adapter_for
+from denoscope.pipelines.adapters import Adapter, Attends, Branch, adapter_for
 from denoscope.pipelines.decoding import decode_latents
 from denoscope.pipelines.defaults import sampling_defaults
 from denoscope.pipelines.errors import ModelError
@@ -159,12 +160,16 @@ def trace_generation(
     on_step: Callable[[int], None] | None = None,
     *,
     layers: str = "*",
+    branch: Branch = "cond",
+    region: Region | None = None,
     x0: bool = True,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
 
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
-    the index of each finished step. ``layers`` limits the layers (a glob on dotted names). ``x0=False`` leaves out the
+    the index of each finished step. ``layers`` limits the layers (a glob on dotted names), ``branch`` is the branch of
+    guidance that is read. With a ``region`` (see :func:`observe`) the trace has ``self_attention``, where the region
+    looks, in place of the words'. ``x0=False`` leaves out the
     predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
     """
     adapter = adapter_for(pipe)
@@ -181,7 +186,9 @@ def trace_generation(
 
     started = time.perf_counter()
     attention: Attends | None = "cross" if adapter.layers(pipe, "cross") else None
-    with observe(pipe, attention=attention, words=words, layers=layers, x0=x0) as watch:
+    attention = attention if region is None else "self"
+    watching = observe(pipe, attention=attention, words=words, layers=layers, branch=branch, region=region, x0=x0)
+    with watching as watch:
         output = pipe(
             prompt=generation.prompt,
             num_inference_steps=generation.num_inference_steps,
