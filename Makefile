@@ -26,6 +26,7 @@ lint: install
 
 docs: install
 	$(BIN)/python -m docs.make_pictures
+	$(BIN)/python -m docs.make_gallery
 
 PEERS := .venv-peers/bin
 
