@@ -168,3 +168,21 @@ def test_features_are_the_layers_own_output(pipe: StableDiffusionPipeline) -> No
 def test_a_region_that_is_none(pipe: StableDiffusionPipeline) -> None:
     with pytest.raises(ObserveError, match="left, top, right, bottom"):
         observe(pipe, attention="self", region=(0.5, 0, 0.2, 1))
+
+
+def test_a_model_that_is_moved_to_its_device_part_by_part(tmp_path: Path) -> None:
+    pipe = family("sdxl", tmp_path)
+    apart = maps_of(pipe)
+    pipe.enable_model_cpu_offload(device="cpu")
+    plain = call("sdxl", pipe)
+    with observe(pipe) as watch:
+        seen = call("sdxl", pipe)
+    assert seen.tobytes() == plain.tobytes()
+    np.testing.assert_allclose(watch.trace.attention, apart, atol=1e-5)
+
+
+def maps_of(pipe: DiffusionPipeline) -> xr.DataArray:
+    with observe(pipe) as watch:
+        call("sdxl", pipe)
+    found: xr.DataArray = watch.trace.attention
+    return found
