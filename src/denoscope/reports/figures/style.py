@@ -18,9 +18,23 @@ ON_DARK = {
 DASHES = ("solid", "dash", "dot", "dashdot")
 """Line styles, for when the words outnumber the colours."""
 
-TOKEN_COLOURS = {"bos": "#8C8C8C", "words": "#0072B2", "eos": "#E69F00", "padding": "#56B4E9"}
+TOKEN_COLOURS = {
+    "bos": "#8C8C8C",
+    "words": "#0072B2",
+    "eos": "#E69F00",
+    "padding": "#56B4E9",
+    "image": "#009E73",
+    "picture": "#D9D9D9",
+}
 
-TOKEN_NAMES = {"bos": "BOS", "words": "prompt words", "eos": "EOS", "padding": "padding"}
+TOKEN_NAMES = {
+    "bos": "BOS",
+    "words": "prompt words",
+    "eos": "EOS",
+    "padding": "padding",
+    "image": "image embeddings",
+    "picture": "the picture itself",
+}
 
 MAP_COLOURS = (
     "#440154", "#482878", "#3E4989", "#31688E", "#26828E",
