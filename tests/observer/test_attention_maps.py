@@ -224,3 +224,24 @@ def test_column_mass_is_float32_under_autocast() -> None:
     expected = column_mass(query.bfloat16().double(), key.bfloat16().double(), columns)
     assert seen.dtype == torch.float32
     np.testing.assert_allclose(seen, expected, atol=1e-6)
+
+
+def test_heads_apart_are_those_of_float64_and_make_the_mean(pipe: StableDiffusionPipeline) -> None:
+    with recorded(pipe) as reference, observe(pipe, heads=True) as watch:
+        draw(pipe)
+    with observe(pipe) as other:
+        draw(pipe)
+    apart = watch.trace.attention
+    np.testing.assert_allclose(apart.mean("head", skipna=True), other.trace.attention, atol=1e-6)
+    np.testing.assert_allclose(watch.trace.token_mass, other.trace.token_mass, atol=1e-6)
+    for name, layer in reference.layers.items():
+        query, key = (
+            reference._heads(reference.inputs[name, part][0], getattr(layer, part), layer.heads)
+            for part in ("to_q", "to_k")
+        )
+        weights = (query @ key.transpose(-1, -2) / np.sqrt(query.shape[-1])).softmax(-1)[1].detach().numpy()
+        assert int(np.isfinite(apart.sel(layer=name, word="red").isel(step=0, y=0, x=0)).sum()) == layer.heads
+        for head in range(layer.heads):
+            expected = on_latent_grid(weights[head][:, 2], 8, 8)
+            seen = apart.sel(layer=name, word="red").isel(step=0, head=head)
+            np.testing.assert_allclose(seen, expected, atol=2e-6)

@@ -48,9 +48,18 @@ def groups_of(columns: Tensor, width: int, heads: int) -> tuple[Tensor, ...]:
 
 
 def mass_of(
-    query: Tensor, key: Tensor, groups: Sequence[Tensor], mask: Tensor | None = None, scale: float | None = None
+    query: Tensor,
+    key: Tensor,
+    groups: Sequence[Tensor],
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    *,
+    heads_apart: bool = False,
 ) -> Tensor:
-    """:func:`column_mass` with columns made ready once by :func:`groups_of`; ``(B, N, groups · width)``."""
+    """:func:`column_mass` with columns made ready once by :func:`groups_of`; ``(B, N, groups · width)``.
+
+    ``heads_apart`` gives what each head adds to that mean, ``(B, heads, N, groups · width)``.
+    """
     device = query.device.type
     parts: list[Tensor] = []
     for heads in _portions(query.shape[1], query.shape[0] * max(query.shape[2], key.shape[2]) * query.shape[3]):
@@ -59,10 +68,13 @@ def mass_of(
             found = [
                 functional.scaled_dot_product_attention(
                     some, others, values.expand(*others.shape[:2], *values.shape), attn_mask=added, scale=scale
-                ).sum(1)
+                )
                 for values in groups
             ]
-        parts.append(found[0] if len(found) == 1 else torch.cat(found, dim=-1))
+        whole = found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+        parts.append(whole if heads_apart else whole.sum(1))
+    if heads_apart:
+        return torch.cat(parts, dim=1)
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 

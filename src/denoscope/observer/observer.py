@@ -64,6 +64,7 @@ class Observer:
         layers: str,
         branch: Branch,
         region: Region | None,
+        heads: bool,
         features: bool | Sequence[str],
         feature_grid: int,
         keep_steps: bool,
@@ -74,7 +75,7 @@ class Observer:
         self._denoiser = self._adapter.denoiser(pipe)
         self._guidance, self._x0 = guidance, x0 and keep_steps
         self._asked_words, self._branch, self._attention = words, branch, attention
-        self._region, self._cells = checked(region), feature_grid
+        self._region, self._cells, self._heads = checked(region), feature_grid, heads
         refuse(pipe, self._adapter, self._denoiser)
         self._layers: dict[str, nn.Module] = {}
         if attention is not None:
@@ -306,12 +307,16 @@ class Observer:
             matrix = columns.matrix(self._kinds, key.shape[-2], section.text).to(query.device)
             self._groups[place] = groups_of(matrix, query.shape[-1], query.shape[1])
         mask = mask[..., section.queries, :] if mask is not None and mask.shape[-2] > 1 else mask
-        mass = mass_of(query[..., section.queries, :], key, self._groups[place], mask, scale).cpu()
-        words = len(columns.words)
-        maps, kinds = mass[..., :words], mass[..., words : words + len(self._kinds)]
-        height, width = self._adapter.map_size(self._size, maps.shape[1])
-        self._step.attention[name] = maps.transpose(1, 2).reshape(len(maps), -1, height, width)
-        self._step.token_mass[name] = kinds.mean(1)
+        asking, words = query[..., section.queries, :], len(columns.words)
+        height, width = self._adapter.map_size(self._size, asking.shape[-2])
+        mass = mass_of(asking, key, self._groups[place], mask, scale, heads_apart=self._heads).cpu()
+        if self._heads:
+            apart = mass[..., :words].permute(0, 3, 1, 2) * mass.shape[1]  # (S, words, heads, places)
+            self._step.attention[name] = apart.reshape(*apart.shape[:3], height, width)
+            mass = mass.sum(1)
+        else:
+            self._step.attention[name] = mass[..., :words].transpose(1, 2).reshape(len(mass), -1, height, width)
+        self._step.token_mass[name] = mass[..., words : words + len(self._kinds)].mean(1)
 
     def _read_places(
         self, name: str, section: Section, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None

@@ -18,7 +18,8 @@ from denoscope.pipelines.adapters import TokenKind, Word
 class StepRecord:
     """One scheduler step. Maps are float32 on the CPU; the leading axis ``S`` counts the pictures of the call.
 
-    ``attention[layer]`` is ``(S, words, h, w)``, ``token_mass[layer]`` ``(S, kinds)``, ``self_attention[layer]``
+    ``attention[layer]`` is ``(S, words, h, w)`` or, heads apart, ``(S, words, heads, h, w)``, ``token_mass[layer]``
+    ``(S, kinds)``, ``self_attention[layer]``
     ``(S, h, w)``, ``guidance`` ``(S, y, x)``, ``x0`` ``(S, channels, y, x)``.
     """
 
@@ -93,7 +94,9 @@ def to_dataset(
     variables: dict[str, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
     if any(record.attention for record in records):
         maps = [_by_layer(r.attention, layers, size) for r in records]
-        variables["attention"] = (("sample", "word", "step", "layer", "y", "x"), _stack(_filled(maps), 2))
+        apart = ("head",) if _first(maps).dim() == 6 else ()
+        axes = ("sample", "word", "step", "layer", *apart, "y", "x")
+        variables["attention"] = (axes, _stack(_filled(maps), 2))
         mass = [_by_layer(r.token_mass, layers, None) for r in records]
         variables["token_mass"] = (("sample", "token_kind", "step", "layer"), _stack(_filled(mass), 2))
     if any(record.self_attention for record in records):
@@ -126,13 +129,25 @@ def _by_layer(found: Mapping[str, Tensor], layers: Sequence[str], size: tuple[in
     if not found:
         return None
     grown = {name: value if size is None else _grow(value, size) for name, value in found.items()}
+    heads = max((value.shape[2] for value in grown.values() if value.dim() == 5), default=0)
+    if heads:  # layers have more or fewer
+        grown = {
+            name: torch.cat([value, value.new_full((*value.shape[:2], heads - value.shape[2], *size), torch.nan)], 2)
+            for name, value in grown.items()
+            if size is not None
+        }
     empty = torch.full_like(next(iter(grown.values())), torch.nan)
     return torch.stack([grown.get(layer, empty) for layer in layers], 2)
 
 
+def _first(parts: Sequence[Tensor | None]) -> Tensor:
+    """The first step at which something was read."""
+    return next(part for part in parts if part is not None)
+
+
 def _filled(parts: Sequence[Tensor | None]) -> list[Tensor]:
     """Steps at which nothing was read are NaN."""
-    first = next(part for part in parts if part is not None)
+    first = _first(parts)
     return [torch.full_like(first, torch.nan) if part is None else part for part in parts]
 
 

@@ -19,6 +19,7 @@ def observe(
     layers: str = "*",
     branch: Branch = "cond",
     region: Region | None = None,
+    heads: bool = False,
     features: bool | Sequence[str] = False,
     feature_grid: int = 4,
     keep_steps: bool = True,
@@ -35,7 +36,8 @@ def observe(
     all of it by default) look on average, as ``self_attention``. ``branch`` is the branch of guidance that is read:
     "cond" is the one with the prompt, and "uncond" has the negative prompt's words. ``guidance`` records
     ‖ε_cond − ε_uncond‖² summed over channels, ``x0`` the predicted clean latent of each step under guidance. ``words``
-    limits the words, ``layers`` the layers (a glob on dotted names). ``features`` names layers whose output is pooled
+    limits the words, ``layers`` the layers (a glob on dotted names); ``heads`` keeps the words' maps of each head
+    apart, along an axis ``head`` (NaN beyond a layer's number of heads). ``features`` names layers whose output is pooled
     into ``watch.features`` (dotted names, globs, or True for the family's usual ones), means over ``feature_grid``²
     cells among it. ``keep_steps=False`` keeps means over steps instead of every step, and no ``x0``, so that memory
     does not grow with their number. ``prompt`` tells the words when the pipeline is called with ``prompt_embeds``.
@@ -53,6 +55,7 @@ def observe(
         layers=layers,
         branch=branch,
         region=region,
+        heads=heads,
         features=features,
         feature_grid=feature_grid,
         keep_steps=keep_steps,
