@@ -19,11 +19,12 @@ from denoscope.observer.choosing import attention_layers, feature_layers, refuse
 from denoscope.observer.errors import ObserveError
 from denoscope.observer.features import FeatureTally, Pooled, pool
 from denoscope.observer.listening import listen
+from denoscope.observer.predictions import Predicted, read_predictions
 from denoscope.observer.records import StepRecord, Tally, to_dataset
 from denoscope.observer.regions import Region, checked, inside
 from denoscope.observer.words import Columns, select_words
 from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, PromptTokens, Section, adapter_for
-from denoscope.schedules import convert_prediction, logsnr_of, prediction_type_of
+from denoscope.schedules import logsnr_of
 
 _WITHOUT_PROMPT: Final = ("uncond", "image")
 """Branches whose text is the negative prompt."""
@@ -340,44 +341,15 @@ class Observer:
         record.timestep = float(torch.as_tensor(timestep).reshape(-1)[0])
         record.sigma, record.logsnr = float(level.sigma[0]), float(level.logsnr[0])
         if self._guidance or self._x0:
-            self._read_predictions(record, scheduler, model_output, held)
+            told = Predicted(self._inputs, self._predictions, model_output, held)
+            record.guidance, record.x0 = read_predictions(self._adapter, scheduler, level, told, self._size)
+            record.guidance = record.guidance if self._guidance else None
+            record.x0 = record.x0 if self._x0 else None
         self._tally.add(record)
         if self._feature_layers:
             self._features.steps.append(self._pooled)
         self._step, self._pooled = StepRecord(0.0, 0.0, 0.0), {}
         self._call, self._calls, self._inputs, self._predictions = None, 0, {}, {}
-
-    def _read_predictions(self, record: StepRecord, scheduler: object, model_output: Tensor, held: Tensor) -> None:
-        if "sigma_data" in getattr(scheduler, "config", {}):
-            raise ObserveError(
-                f"{type(scheduler).__name__} rescales what the model predicts, so that x0 and guidance can't be told; "
-                "observe with guidance=False, x0=False"
-            )
-        kind = prediction_type_of(scheduler)
-        if kind == "flow_prediction":
-            alpha, sigma = 1 - record.sigma, record.sigma
-        else:
-            logsnr = torch.tensor(record.logsnr, dtype=torch.float64)
-            alpha, sigma = float(logsnr.sigmoid().sqrt()), float((-logsnr).sigmoid().sqrt())
-        axis = self._adapter.channel_axis
-
-        def on_map(latents: Tensor) -> Tensor | None:
-            own = latents.narrow(axis, 0, held.shape[axis]) if latents.dim() > axis else latents
-            return self._adapter.spatial(own.float(), self._size)
-
-        # Also for the Euler family: what the denoiser is given is scaled to unit variance, whatever the sampler holds.
-        z = on_map(self._inputs["cond"])
-        if z is None:
-            return
-        if self._guidance and "uncond" in self._predictions:
-            cond, uncond = (
-                convert_prediction(cast(Tensor, on_map(self._predictions[name])), kind, "epsilon", z, alpha, sigma)
-                for name in ("cond", "uncond")
-            )
-            record.guidance = (cond - uncond).square().sum(1).cpu()
-        if self._x0:
-            guided = cast(Tensor, on_map(model_output))[-len(z) :]  # DiT steps both branches; they are the same
-            record.x0 = convert_prediction(guided, kind, "sample", z, alpha, sigma).to("cpu", copy=True)
 
     # -- the result ----------------------------------------------------------------------------------------------
 

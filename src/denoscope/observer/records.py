@@ -19,8 +19,7 @@ class StepRecord:
     """One scheduler step. Maps are float32 on the CPU; the leading axis ``S`` counts the pictures of the call.
 
     ``attention[layer]`` is ``(S, words, h, w)`` or, heads apart, ``(S, words, heads, h, w)``, ``token_mass[layer]``
-    ``(S, kinds)``, ``self_attention[layer]``
-    ``(S, h, w)``, ``guidance`` ``(S, y, x)``, ``x0`` ``(S, channels, y, x)``.
+    ``(S, kinds)``, ``self_attention[layer]`` ``(S, h, w)``, ``guidance`` ``(S, y, x)``, ``x0`` ``(S, channels, y, x)``.
     """
 
     timestep: float

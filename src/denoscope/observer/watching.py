@@ -37,10 +37,11 @@ def observe(
     "cond" is the one with the prompt, and "uncond" has the negative prompt's words. ``guidance`` records
     ‖ε_cond − ε_uncond‖² summed over channels, ``x0`` the predicted clean latent of each step under guidance. ``words``
     limits the words, ``layers`` the layers (a glob on dotted names); ``heads`` keeps the words' maps of each head
-    apart, along an axis ``head`` (NaN beyond a layer's number of heads). ``features`` names layers whose output is pooled
-    into ``watch.features`` (dotted names, globs, or True for the family's usual ones), means over ``feature_grid``²
-    cells among it. ``keep_steps=False`` keeps means over steps instead of every step, and no ``x0``, so that memory
-    does not grow with their number. ``prompt`` tells the words when the pipeline is called with ``prompt_embeds``.
+    apart, along an axis ``head`` (NaN beyond a layer's number of heads). ``features`` names layers whose output is
+    pooled into ``watch.features`` (dotted names, globs, or True for the family's usual ones), means over
+    ``feature_grid``² cells among it. ``keep_steps=False`` keeps means over steps instead of every step, and no ``x0``,
+    so that memory does not grow with their number. ``prompt`` tells the words when the pipeline is called with
+    ``prompt_embeds``.
 
     Raises :class:`ObserveError` here when no layer matches, ``words`` are not in ``prompt``, or the denoiser is
     compiled; on entering when the pipeline is being observed already, and from ``trace`` when the call could not be
