@@ -41,16 +41,16 @@ def trace(
         str, typer.Option(help="'shapes' (embedded), 'exact-shapes', a pipeline's folder, or a hub id.")
     ] = "shapes",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
-    steps: Annotated[int | None, typer.Option(help="Scheduler steps [default: the model's].")] = None,
+    steps: Annotated[int | None, typer.Option(help="Scheduler steps; by default the model's.")] = None,
     guidance: Annotated[
-        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off [default: the model's].")
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off; by default the model's.")
     ] = None,
-    size: Annotated[str | None, typer.Option(metavar="WxH", help="Size in pixels [default: the model's].")] = None,
+    size: Annotated[str | None, typer.Option(metavar="WxH", help="Size in pixels; by default the model's.")] = None,
     words: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Words of the prompt to watch [default: all].")
+        str | None, typer.Option(metavar="A,B", help="Words of the prompt to watch; by default all.")
     ] = None,
     negative_prompt: Annotated[str, typer.Option(help="What the picture should not show.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Run folder to write [default: runs/TIME-PROMPT].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write; by default runs/TIME-PROMPT.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     open_report: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
