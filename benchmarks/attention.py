@@ -13,7 +13,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -122,8 +121,7 @@ def measure(model: Model, contender: str, steps: int, rounds: int) -> dict[str, 
         )
 
     def watched() -> object:
-        with nullcontext():
-            return CONTENDERS[contender](pipe, call)
+        return CONTENDERS[contender](pipe, call)
 
     call()
     turns = [(peak_mib(call), peak_mib(watched)) for _ in range(rounds)]

@@ -26,6 +26,7 @@ from denoscope.data.worlds.shapes.judging import judge
 from denoscope.data.worlds.shapes.reader import Reading, read
 from denoscope.data.worlds.shapes.scenes import BOX, PICTURE_SIZE
 from denoscope.observer import bindings, pointing, word_maps
+from denoscope.observer.binding import WARNS_BELOW
 
 Floats = NDArray[np.float64]
 ENOUGH = 5
@@ -208,8 +209,15 @@ def main(
     told = told_of(rows)
     counts = {name: sum(row.right is kind for row in rows) for name, kind in (("right", True), ("wrong", False))}
     counts["unread"] = len(rows) - sum(counts.values())
+    scores = np.array([score for row in rows if row.right for score in row.own if np.isfinite(score)])
+    usual = {
+        "n": len(scores),
+        "below_0": float((scores < 0).mean()) if len(scores) else None,
+        "warned": float((scores < WARNS_BELOW).mean()) if len(scores) else None,
+    }
     if as_json:
-        print(json.dumps({"prompts": n, "steps": steps, "guidance": guidance, "pictures": counts, "auc": told}))
+        found: dict[str, object] = {"prompts": n, "steps": steps, "guidance": guidance, "pictures": counts, "auc": told}
+        print(json.dumps(found | {"rightly_drawn": usual}))
         return
     table = Table("question", "AUC", "95 % interval", "values")
     for name, found in told.items():
@@ -221,6 +229,11 @@ def main(
         f"{n} prompts at {steps} steps: {counts['right']} with the colours as named, {counts['wrong']} with others, "
         f"{counts['unread']} not read as two coloured objects"
     )
+    if usual["warned"] is not None:
+        print(
+            f"of {usual['n']} scores of rightly drawn pictures {usual['below_0']:.3f} are below 0, "
+            f"{usual['warned']:.3f} below {WARNS_BELOW} and so warned of"
+        )
 
 
 if __name__ == "__main__":

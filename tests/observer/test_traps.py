@@ -11,6 +11,7 @@ from family_calls import PROMPT, TEXT, call
 from tiny_families import loaded, saved
 
 from denoscope import ObserveError, observe
+from denoscope.observer import plan_generation, trace_generation
 from denoscope.pipelines.adapters import Branch
 
 
@@ -186,3 +187,29 @@ def maps_of(pipe: DiffusionPipeline) -> xr.DataArray:
         call("sdxl", pipe)
     found: xr.DataArray = watch.trace.attention
     return found
+
+
+def test_a_model_without_its_third_encoder_can_be_planned_and_told_its_prompt(tmp_path: Path) -> None:
+    pipe = family("sd3-without-t5", tmp_path)
+    plan = plan_generation(pipe, PROMPT, steps=2, size=(16, 16))
+    assert trace_generation(pipe, plan).trace.word.values.tolist() == list(TEXT["sd3-without-t5"])
+    with observe(pipe, prompt=PROMPT) as watch:
+        call("sd3-without-t5", pipe)
+    assert watch.trace.sizes["word"] == 7
+
+
+@pytest.mark.parametrize("length", [64, 300])
+def test_a_told_prompt_may_be_padded_to_another_length(length: int, tmp_path: Path) -> None:
+    pipe = family("sd3", tmp_path)
+    settings = {"num_inference_steps": 1, "height": 16, "width": 16, "output_type": "latent"}
+    seen = []
+    for told in (None, PROMPT):
+        with observe(pipe, prompt=told) as watch:
+            pipe(PROMPT, max_sequence_length=length, generator=torch.Generator().manual_seed(0), **settings)
+        seen.append(watch.trace.attention)
+    np.testing.assert_array_equal(seen[0], seen[1])
+
+
+def test_a_grid_without_cells_is_refused(pipe: StableDiffusionPipeline) -> None:
+    with pytest.raises(ObserveError, match="feature_grid must be at least 1"):
+        observe(pipe, features=True, feature_grid=0)

@@ -26,9 +26,8 @@ STOP_WORDS: Final = frozenset(_WORDS.split())
 The last are here for phrases such as "to the left of", where they are no object.
 """
 
-
 WARNS_BELOW: Final = -0.45
-"""A score that 5 % of the colour words had on 60 pictures of ``shapes`` which it drew rightly (42 % were below 0)."""
+"""Of 384 scores of pictures that ``shapes`` drew rightly 12 % are below it, and 44 % below 0 (binding_auc, 12 steps)."""
 
 
 class Pair(NamedTuple):

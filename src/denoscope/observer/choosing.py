@@ -28,11 +28,15 @@ def attention_layers(adapter: Adapter, pipe: DiffusionPipeline, attends: Attends
     return chosen
 
 
-def feature_layers(adapter: Adapter, denoiser: nn.Module, features: bool | Sequence[str]) -> dict[str, nn.Module]:
+def feature_layers(
+    adapter: Adapter, denoiser: nn.Module, features: bool | Sequence[str], cells: int
+) -> dict[str, nn.Module]:
     """The layers named, or a family's usual ones for True.
 
-    Raises :class:`ObserveError` for a name that is no layer's.
+    Raises :class:`ObserveError` for a name that is no layer's, and for a grid without ``cells``.
     """
+    if cells < 1:
+        raise ObserveError(f"feature_grid must be at least 1, not {cells}")
     if features is True:  # small models lack some of a family's usual layers
         names = {".".join(name.split(".")[:2]) for name, _ in denoiser.named_modules()}
         usual = [layer for layer in adapter.feature_layers if "*" in layer or layer in names or "." not in layer]

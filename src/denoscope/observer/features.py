@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final
 
 import numpy as np
 import torch
@@ -13,8 +12,6 @@ from torch.nn import functional
 
 from denoscope.observer.errors import ObserveError
 from denoscope.pipelines.adapters import Branch
-
-DEFAULT_GRID: Final = 4
 
 
 def select_layers(denoiser: nn.Module, wanted: Sequence[str]) -> dict[str, nn.Module]:
@@ -73,7 +70,7 @@ def pool(output: Tensor, size: tuple[int, int] | None, cells: int) -> Pooled:
     places = held.flatten(2)
     grid = functional.adaptive_avg_pool2d(held, cells) if held.dim() == 4 else None
     mean, std = places.mean(2), places.std(2, correction=0)
-    return Pooled(*(None if part is None else part.half().cpu() for part in (mean, std, grid)))  # type: ignore[arg-type]
+    return Pooled(mean.half().cpu(), std.half().cpu(), None if grid is None else grid.half().cpu())
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class Observer:
         self._layers: dict[str, nn.Module] = {}
         if attention is not None:
             self._layers = attention_layers(self._adapter, pipe, attention, layers)
-        self._feature_layers = feature_layers(self._adapter, self._denoiser, features)
+        self._feature_layers = feature_layers(self._adapter, self._denoiser, features, feature_grid)
         self._kinds = self._adapter.kinds
         self._tally, self._features = Tally(keep_steps), FeatureTally()
         self._columns: Columns | None = None
@@ -191,7 +191,7 @@ class Observer:
             return
         if self._told is None:
             self._learn_prompt(read)
-        elif any(there and there != told[: len(there)] for there, told in zip(read, self._told, strict=True)):
+        elif any(there[: len(told)] != told[: len(there)] for there, told in zip(read, self._told, strict=True)):
             raise ObserveError("the pipeline was called with another prompt than observe(..., prompt=TEXT) was told")
         if not self._adapter.encodes_twice:
             self._awaited, self._round = set(self._adapter.text_encoders(self._pipe)), 2

@@ -70,7 +70,7 @@ def plan_generation(
     :class:`ModelError` for a pipeline that is not supported.
     """
     adapter = adapter_for(pipe)
-    _check_call(pipe)
+    _check_call(pipe, adapter)
     if not prompt.strip():
         raise ObserveError("the prompt is empty: say what the picture should show")
     for name, text in (("prompt", prompt), ("negative prompt", negative_prompt)):
@@ -100,11 +100,11 @@ def _native_size(pipe: DiffusionPipeline, adapter: Adapter) -> tuple[int, int]:
     return (native, native) if isinstance(native, int) else (int(native[0]), int(native[1]))
 
 
-def _check_call(pipe: DiffusionPipeline) -> None:
+def _check_call(pipe: DiffusionPipeline, adapter: Adapter) -> None:
     """Whether a prompt is all that a pipeline's call needs."""
     accepted = inspect.signature(type(pipe).__call__).parameters
     needed = ("prompt", "num_inference_steps", "guidance_scale", "height", "width")
-    if any(name not in accepted for name in needed) or ("image" in accepted and "Klein" not in type(pipe).__name__):
+    if any(name not in accepted for name in needed) or ("image" in accepted and not adapter.image_is_optional):
         raise ModelError(
             f"{type(pipe).__name__} is not drawn from a prompt alone; call it yourself in Python, inside "
             "denoscope.observe(pipe)"
@@ -175,7 +175,7 @@ def trace_generation(
     adapter = adapter_for(pipe)
     warnings: list[str] = []
     for part, ids in zip(adapter.parts, adapter.tokenize(pipe, generation.prompt), strict=True):
-        whole = getattr(pipe, part.tokenizer)(generation.prompt)["input_ids"]
+        whole = getattr(pipe, part.tokenizer)(generation.prompt)["input_ids"] if ids else []
         if len(whole) > len(ids):
             warnings.append(f"the prompt has {len(whole)} tokens, the model reads the first {len(ids)} only")
 

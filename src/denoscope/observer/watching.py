@@ -40,8 +40,8 @@ def observe(
     apart, along an axis ``head`` (NaN beyond a layer's number of heads). ``features`` names layers whose output is
     pooled into ``watch.features`` (dotted names, globs, or True for the family's usual ones), means over
     ``feature_grid``² cells among it. ``keep_steps=False`` keeps means over steps instead of every step, and no ``x0``,
-    so that memory does not grow with their number. ``prompt`` tells the words when the pipeline is called with
-    ``prompt_embeds``.
+    so that memory does not grow with their number; features keep theirs, some numbers a channel. ``prompt`` tells the
+    words when the pipeline is called with ``prompt_embeds``.
 
     Raises :class:`ObserveError` here when no layer matches, ``words`` are not in ``prompt``, or the denoiser is
     compiled; on entering when the pipeline is being observed already, and from ``trace`` when the call could not be

@@ -83,6 +83,8 @@ class Adapter:
     """Where latents and predictions have their channels."""
     patch: ClassVar[int] = 1
     """How many latents each way are one place of the denoiser."""
+    image_is_optional: ClassVar[bool] = False
+    """Whether a call that takes pictures does without."""
     has_places: ClassVar[bool] = True
     """Whether what is denoised is a picture."""
     image_columns: ClassVar[bool] = False
@@ -138,6 +140,9 @@ class Adapter:
         found: list[list[int]] = []
         for part in self.parts:
             tokenizer = getattr(pipe, part.tokenizer)
+            if tokenizer is None:  # loaded without it, as SD3 may be without T5
+                found.append([])
+                continue
             text = pipe.maybe_convert_prompt(prompt, tokenizer) if hasattr(pipe, "maybe_convert_prompt") else prompt
             length = part.length or tokenizer.model_max_length
             found.append(tokenizer(text, padding="max_length", max_length=length, truncation=True)["input_ids"])

@@ -13,6 +13,7 @@ class Flux2KleinAdapter(FluxAdapter):
     name = "flux-2-klein"
     classes = ("Flux2KleinPipeline",)
     parts = (TextPart("text_encoder", "tokenizer", "chat", 512),)
+    image_is_optional = True
     note = "what the chat template adds counts as beginning and end of the prompt"
 
     def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[list[int]]:

@@ -14,7 +14,7 @@ from denoscope.pipelines.adapters.base import (
     Section,
     TextPart,
 )
-from denoscope.pipelines.adapters.spelling import TokenKind
+from denoscope.pipelines.adapters.spelling import read_tokens
 
 
 class StableDiffusion3Adapter(Adapter):
@@ -46,9 +46,9 @@ class StableDiffusion3Adapter(Adapter):
         """Without T5 its columns are zeros: padding."""
         if pipe.text_encoder_3 is not None:
             return super().prompt_tokens(pipe, ids)
-        clip = _ClipOnly().prompt_tokens(pipe, ids[:1])
-        empty: list[TokenKind] = ["padding"] * 256
-        return PromptTokens(clip.words, (*clip.kinds, *empty))
+        words, kinds = read_tokens(pipe.tokenizer, ids[0], "clip")
+        kinds += ["padding"] * 256
+        return PromptTokens(tuple(words), tuple(kinds))
 
     def branches(self, pipe: DiffusionPipeline, call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
         """The call that skips layers is no branch."""
@@ -78,8 +78,3 @@ class StableDiffusion3Adapter(Adapter):
                     "wrong; call unfuse_qkv_projections() first"
                 )
         return None
-
-
-class _ClipOnly(Adapter):
-    name = "clip"
-    classes = ()
