@@ -216,8 +216,8 @@ def main(
         "warned": float((scores < WARNS_BELOW).mean()) if len(scores) else None,
     }
     if as_json:
-        found: dict[str, object] = {"prompts": n, "steps": steps, "guidance": guidance, "pictures": counts, "auc": told}
-        print(json.dumps(found | {"rightly_drawn": usual}))
+        whole: dict[str, object] = {"prompts": n, "steps": steps, "guidance": guidance, "pictures": counts, "auc": told}
+        print(json.dumps(whole | {"rightly_drawn": usual}))
         return
     table = Table("question", "AUC", "95 % interval", "values")
     for name, found in told.items():

@@ -27,7 +27,7 @@ The last are here for phrases such as "to the left of", where they are no object
 """
 
 WARNS_BELOW: Final = -0.45
-"""Of 384 scores of pictures that ``shapes`` drew rightly 12 % are below it, and 44 % below 0 (binding_auc, 12 steps)."""
+"""Of 384 scores of pictures that ``shapes`` drew rightly 12 % are below it, 44 % below 0 (docs/attention.md)."""
 
 
 class Pair(NamedTuple):
