@@ -15,6 +15,7 @@ FLOORS = {
     "pipelines": 1,
     "sampling": 1,
     "metrics": 3,
+    "information": 3,
     "observer": 2,
     "training": 2,
     "reports": 4,
