@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from denoscope.cli import attention, models, sample, trace, train
+from denoscope.cli import attention, dynamics, models, sample, trace, train
 
 app = typer.Typer(
     name="denoscope",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("trace", epilog=trace.EXAMPLES)(trace.trace)
 app.command("attention", epilog=attention.EXAMPLES)(attention.attention)
+app.command("dynamics", epilog=dynamics.EXAMPLES, no_args_is_help=True)(dynamics.dynamics)
 app.command("train", epilog=train.EXAMPLES, no_args_is_help=True)(train.train)
 app.command("sample", epilog=sample.EXAMPLES)(sample.sample)
 app.add_typer(models.app, name="models")
