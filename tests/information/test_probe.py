@@ -147,10 +147,10 @@ def test_shuffled_labels_say_what_nothing_looks_like() -> None:
     labels, context, seed = design(4)
     x = rng.normal(size=(len(labels), 20)) + 2 * rng.normal(size=(16, 20))[seed]
     reached = np.quantile(null_information(x, labels, context=context, seed=seed, draws=100), 0.95)
-    above = 0
+    above: int = 0
     for _ in range(20):
         y = rng.normal(size=(len(labels), 20)) + 2 * rng.normal(size=(16, 20))[seed]
-        above += probe(y, labels, context=context, seed=seed).information > reached
+        above += int(probe(y, labels, context=context, seed=seed).information > reached)
     assert above <= 4  # 1 is expected; 4 or more has a probability of 2 %
 
 

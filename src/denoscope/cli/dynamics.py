@@ -293,18 +293,24 @@ def _shared(state: "PartialState", make: "Callable[[], Path]") -> Path:
 
 def _propose(prompt: str, model: str, device: str, out: Path | None, as_json: bool) -> None:
     """Slots and substitutes for a prompt, as a file that the user edits."""
-    from denoscope.information.wording.proposals import propose, write_proposal
+    from denoscope.information.wording.calibration import calibrate
+    from denoscope.information.wording.proposals import propose
+    from denoscope.information.wording.template import save_template
     from denoscope.pipelines import load
 
     path = out or Path("slots.yaml")
     if path.exists():
         raise OptionError(f"{path} exists already: choose another --out")
-    proposal = propose(load(model, device), prompt)
-    write_proposal(path, proposal)
+    pipe = load(model, device)
+    template, warnings = propose(pipe, prompt), calibrate(pipe, prompt).warnings
+    save_template(path, template)
     if as_json:
-        told = {"file": str(path), "template": proposal.template.text, "slots": dict(proposal.template.slots)}
+        slots = {name: list(values) for name, values in template.slots.items()}
+        told = {"file": str(path), "template": template.text, "slots": slots, "warnings": list(warnings)}
         typer.echo(json.dumps(told))
         return
-    for name, values in proposal.template.slots.items():
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for name, values in template.slots.items():
         typer.echo(f"{name}: {', '.join(values)}", err=True)
     typer.echo(f"edit {path}, then: denoscope dynamics --file {path}")
