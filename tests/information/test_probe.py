@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from denoscope.information import InformationError
-from denoscope.information.estimators import folds_of, null_information, probe, shuffles
+from denoscope.information.estimators import folds_of, null_information, probe, shuffles, unlearnt
 
 Array = NDArray[np.float64]
 
@@ -172,3 +172,20 @@ def test_one_context_and_one_seed_hold_nothing_out() -> None:
     nought = np.zeros(4, dtype=np.int64)
     with pytest.raises(InformationError, match="nothing can be held out"):
         probe(np.ones((4, 2)), np.array([0, 1, 0, 1]), context=nought, seed=nought)
+
+
+def test_what_more_pictures_would_show_is_about_what_they_show() -> None:
+    rng = np.random.default_rng(8)
+    means = rng.normal(size=(8, 24)) * 0.5
+    truth, covered = true_information(means), 0
+    for repeat in range(10):
+        rng = np.random.default_rng(repeat)
+        labels, context, seed = design(8)
+        x = gaussian_classes(means, labels, rng)
+        found, more = (
+            probe(x, labels, context=context, seed=seed).information,
+            unlearnt(x, labels, context=context, seed=seed),
+        )
+        assert found < truth
+        covered += int(abs(found + more - truth) < 0.1)
+    assert covered >= 8

@@ -63,7 +63,9 @@ def dynamics(
         str | None, typer.Option(metavar="A,B", help="Layers by name or glob; by default the family's usual ones.")
     ] = None,
     grid: Annotated[int, typer.Option(min=1, help="Cells a side that a layer's map is reduced to.")] = 2,
-    estimator: Annotated[str, typer.Option(help="probe, nwj, infonce, smile, cca or ksg.")] = "probe",
+    estimator: Annotated[
+        str, typer.Option(help="probe; or nwj, infonce, smile, cca, ksg to have that beside it.")
+    ] = "probe",
     permutations: Annotated[int, typer.Option(min=0, help="Shuffles of the labels for the null band; 0: none.")] = 200,
     negative_prompt: Annotated[str, typer.Option(help="What the pictures should not show.")] = "",
     num_inference_steps: Annotated[int | None, typer.Option(help="Scheduler steps; by default the model's.")] = None,
@@ -106,11 +108,11 @@ def dynamics(
             )
     from accelerate import PartialState
 
-    from denoscope.information.estimators import estimator_named
+    from denoscope.information.estimators import cross_check
     from denoscope.information.population import ExperimentPlan, draw_population, estimate_cost
     from denoscope.pipelines import load, model_sha256
 
-    estimator_named(estimator)  # a name that is none is told before anything is drawn
+    cross_check(estimator)  # a name that is none is told before anything is drawn
     state = PartialState()
     plan = ExperimentPlan.read(resume) if resume is not None else None
     pipe = load(model if plan is None else plan.model, device)

@@ -31,7 +31,7 @@ def write_results(
 ) -> "xr.Dataset":
     """Measure every cell; write dynamics.nc, beliefs.nc, atlas.nc and curves.svg; return what dynamics.nc holds."""
     # Imported here, so that --help needs no torch.
-    from denoscope.information.estimators import estimator_named
+    from denoscope.information.estimators import cross_check
     from denoscope.information.population import Parts, atlas, measure_slot, summarise
     from denoscope.reports.figures.canvas import to_image, to_svg
     from denoscope.reports.figures.dynamics import dynamics_figure
@@ -45,7 +45,7 @@ def write_results(
             parts,
             population,
             arm,
-            estimator=estimator_named(estimator),
+            check=cross_check(estimator),
             permutations=permutations,
             on_cell=lambda bar=bar: progress.advance(bar),  # type: ignore[misc]
         )
@@ -88,6 +88,7 @@ def tell(folder: Path, results: "xr.Dataset", warnings: Sequence[str], manifest:
                     "t50_reason": str(cell["t50_reason"].values),
                     "lock_in": [_number(cell[f"lock_in{ending}"]) for ending in ("", "_low", "_high")],
                     "null": _number(cell["null_threshold"]),
+                    "cross_check": _number(cell["cross_check"][-1]) if "cross_check" in cell else None,
                 }
             )
     if as_json:

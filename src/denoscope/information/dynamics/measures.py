@@ -1,9 +1,10 @@
 """Information, conditional entropy, fraction known and mean belief of every cell."""
 
+import numpy as np
 import xarray as xr
 
 from denoscope.information.dynamics.resampling import DRAWS, LEVEL, interval, resample
-from denoscope.information.dynamics.scores import null_threshold, scores
+from denoscope.information.dynamics.scores import CELL, null_threshold, scores
 
 
 def information(dataset: xr.Dataset, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> xr.Dataset:
@@ -14,7 +15,8 @@ def information(dataset: xr.Dataset, *, draws: int = DRAWS, level: float = LEVEL
 
     ``information``
         mean of log q(y | x) − log p(y), nats: a lower bound of I(X; Y) (Barber & Agakov 2003) in expectation. At most
-        H(Y); negative where the probe did worse than the prior, and kept so.
+        H(Y); negative where the probe did worse than the prior, and kept so. Where the experiment says what more
+        pictures might show (``unlearnt``), the interval's upper end has it added, up to H(Y).
     ``conditional_entropy``
         H(Y) − I: an upper bound of H(Y | X), nats.
     ``fraction_known``
@@ -31,6 +33,8 @@ def information(dataset: xr.Dataset, *, draws: int = DRAWS, level: float = LEVEL
     drawn = resample(cells, draws, seed)
     low, high = interval(drawn.information_draws, level)
     entropy = cells.entropy[:, None, None, None]
+    if "unlearnt" in dataset:
+        high = np.minimum(high + dataset["unlearnt"].transpose(*CELL).to_numpy(), entropy)
     found = {
         "information": (drawn.information, low, high, "nat"),
         "conditional_entropy": (entropy - drawn.information, entropy - high, entropy - low, "nat"),

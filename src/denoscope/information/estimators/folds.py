@@ -22,6 +22,14 @@ class Folds:
     blocks: tuple[NDArray[np.intp], ...]
     training: tuple[tuple[int, ...], ...]
 
+    def halved(self) -> "Folds":
+        """The same questions, with every second block to learn from."""
+        return Folds(self.blocks, tuple(learnt[::2] for learnt in self.training))
+
+    def learnt(self) -> float:
+        """How many samples are learnt from, averaged over blocks."""
+        return float(np.mean([sum(len(self.blocks[other]) for other in learnt) for learnt in self.training]))
+
 
 def folds_of(context: NDArray[np.integer], seed: NDArray[np.integer], groups: int = GROUPS) -> Folds:
     """Group contexts and seeds, in the order of their numbers, into ``groups`` of each, or as many as there are.

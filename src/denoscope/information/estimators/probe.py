@@ -79,9 +79,35 @@ def probe(
     count = int(labels.max()) + 1 if values is None else values
     prior = _prior(labels, count)
     folds = folds_of(context, seed)
-    reduced = components(features, folds)
+    reduced = components(features, _rank(folds))
     found = _beliefs(reduced, torch.from_numpy(np.asarray(labels, np.int64))[None], prior, folds)
     return Estimate(found[0].double().numpy(), np.asarray(labels, np.int64), prior)
+
+
+def unlearnt(
+    features: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    *,
+    context: NDArray[np.integer],
+    seed: NDArray[np.integer],
+) -> float:
+    """How much more the probe might find with pictures without end, nats; at least 0.
+
+    A probe that learns from n samples misses about c/n of what it can find, so what it gains from m to n of them tells
+    c: (I_n − I_m)/(n/m − 1) is still to come. That says nothing of what no linear probe of these components finds.
+
+    Raises :class:`InformationError` as :func:`probe` does.
+    """
+    prior = _prior(labels, int(labels.max()) + 1)
+    folds = folds_of(context, seed)
+    reduced = components(features, _rank(folds))
+    asked = torch.from_numpy(np.asarray(labels, np.int64))[None]
+    found = []
+    for each in (folds, folds.halved()):
+        belief = _beliefs(reduced, asked, prior, each)[0].double().numpy()
+        found.append(Estimate(belief, np.asarray(labels, np.int64), prior).information)
+    ratio = folds.learnt() / folds.halved().learnt()
+    return max(0.0, (found[0] - found[1]) / (ratio - 1)) if ratio > 1 else 0.0
 
 
 def null_information(
@@ -102,7 +128,7 @@ def null_information(
     """
     prior = _prior(labels, int(labels.max()) + 1)
     folds = folds_of(context, seed)
-    reduced = components(features, folds)
+    reduced = components(features, _rank(folds))
     found = []
     for some in np.array_split(shuffles(labels, context, seed, draws, rng_seed), max(1, draws // 100)):
         asked = torch.from_numpy(some)
@@ -130,11 +156,11 @@ def shuffles(
     return found
 
 
-def components(features: NDArray[np.floating], folds: Folds, rank: int = RANK) -> Tensor:
+def components(features: NDArray[np.floating], rank: int) -> Tensor:
     """Principal components of features scaled to unit variance: ``(N, r)`` float32, one as their mean square in sum.
 
-    r is ``rank``, or a third of the smallest training set, or what the features have. By a randomised range finder with
-    two power iterations (Halko, Martinsson & Tropp 2011, alg. 4.4), seeded. Constant features say nothing and go.
+    r is ``rank``, or what the features have. By a randomised range finder with two power iterations (Halko, Martinsson
+    & Tropp 2011, alg. 4.4), seeded. Constant features say nothing and go.
 
     Raises :class:`InformationError` for features that are not finite.
     """
@@ -149,8 +175,7 @@ def components(features: NDArray[np.floating], folds: Folds, rank: int = RANK) -
     if held.shape[1] == 0:
         return held.new_zeros(len(held), 1)
     held = held / held.square().mean(0).sqrt()
-    least = min(sum(len(folds.blocks[other]) for other in learnt) for learnt in folds.training)
-    rank = max(1, min(rank, least // 3, *held.shape))
+    rank = max(1, min(rank, *held.shape))
     start = torch.randn(held.shape[1], min(rank + 16, held.shape[1]), generator=torch.Generator().manual_seed(0))
     basis = torch.linalg.qr(held @ start).Q
     for _ in range(2):
@@ -159,6 +184,11 @@ def components(features: NDArray[np.floating], folds: Folds, rank: int = RANK) -
     values, vectors = torch.linalg.eigh(small @ small.T)
     found = (basis @ vectors.flip(1)[:, :rank]) * values.flip(0)[:rank].clamp(min=0).sqrt()
     return found / found.square().sum(1).mean().sqrt()
+
+
+def _rank(folds: Folds) -> int:
+    """Of N training samples, a third as many components: more would fit them by chance."""
+    return min(RANK, min(sum(len(folds.blocks[other]) for other in learnt) for learnt in folds.training) // 3)
 
 
 def _prior(labels: NDArray[np.integer], values: int) -> NDArray[np.float64]:

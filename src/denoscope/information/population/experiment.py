@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from denoscope.information.estimators import Estimator, null_information, probe
+from denoscope.information.estimators import CrossCheck, null_information, probe, unlearnt
 from denoscope.information.population.design import Arm, Population
 from denoscope.information.population.parts import Parts
 
@@ -16,27 +16,32 @@ def measure_slot(
     population: Population,
     arm: Arm,
     *,
-    estimator: Estimator = probe,
+    check: CrossCheck | None = None,
     permutations: int = 200,
     on_cell: Callable[[], None] | None = None,
 ) -> xr.Dataset:
     """What the features say of one slot's word, cell by cell.
 
-    Returns ``log_belief`` ``(slot, branch, layer, step, sample, value)`` float32, cross-fitted, in nats; ``label`` and
-    ``prior``; along ``sample`` ``context`` and ``seed``; and, with ``permutations``, ``null`` ``(slot, branch, layer,
-    step, draw)``: the information about labels shuffled within context and seed, the same shuffle in every cell.
-    ``on_cell`` is told of each finished cell.
+    Returns ``log_belief`` ``(slot, branch, layer, step, sample, value)`` float32, cross-fitted, in nats; ``unlearnt``
+    ``(slot, branch, layer, step)``, what more pictures might show; ``label`` and ``prior``; along ``sample``
+    ``context`` and ``seed``. With ``permutations`` also ``null`` ``(slot, branch, layer, step, draw)``: the information
+    about labels shuffled within context and seed, the same shuffle in every cell. With a ``check`` also
+    ``cross_check`` ``(slot, branch, layer, step)``: the information by another estimator. ``on_cell`` is told of each
+    finished cell.
     """
     told = samples_of(arm, len(population.seeds))
     labels, context, seed = told["label"], told["context"], told["seed"]
     shape = (len(parts.branches), len(parts.layers), len(parts.levels))
     beliefs = np.full((*shape, len(labels), len(arm.values)), np.nan, dtype=np.float32)
+    checked, missing = np.full(shape, np.nan), np.full(shape, np.nan)
     null = np.full((*shape, permutations), np.nan, dtype=np.float32)
     for side, branch in enumerate(parts.branches):
         for at, layer in enumerate(parts.layers):
             for step, features in parts.features(layer, branch, arm.prompts.ravel().tolist()):
-                found = estimator(features, labels, context=context, seed=seed)
-                beliefs[side, at, step] = found.log_belief
+                beliefs[side, at, step] = probe(features, labels, context=context, seed=seed).log_belief
+                missing[side, at, step] = unlearnt(features, labels, context=context, seed=seed)
+                if check is not None:
+                    checked[side, at, step] = check(features, labels)
                 if permutations:
                     null[side, at, step] = null_information(
                         features, labels, context=context, seed=seed, draws=permutations
@@ -46,9 +51,12 @@ def measure_slot(
     axes = ("slot", "branch", "layer", "step")
     variables = {
         "log_belief": ((*axes, "sample", "value"), beliefs[None]),
+        "unlearnt": (axes, missing[None]),
         "label": (("slot", "sample"), labels[None]),
         "prior": (("slot", "value"), np.full((1, len(arm.values)), 1 / len(arm.values))),
     }
+    if check is not None:
+        variables["cross_check"] = (axes, checked[None])
     if permutations:
         variables["null"] = ((*axes, "draw"), null[None])
     return xr.Dataset(

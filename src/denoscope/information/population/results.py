@@ -33,6 +33,8 @@ def summarise(beliefs: Sequence[xr.Dataset], *, draws: int = 1000, seed: int = 0
         for fraction, name in ((0.1, "t10"), (0.5, "t50"), (0.9, "t90")):
             for ending in ("", "_low", "_high", "_reason"):
                 told[name + ending] = decided[f"time{ending}"].sel(fraction=fraction, drop=True)
+        if "cross_check" in dataset:
+            told["cross_check"] = dataset["cross_check"]
         found.append(told)
     whole = xr.concat(found, "slot", combine_attrs="override", join="exact")
     whole.attrs["denoscope"] = "dynamics"
