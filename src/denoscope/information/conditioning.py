@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from denoscope.information.errors import InformationError
 from denoscope.observer.listening import listen
 from denoscope.pipelines.adapters import Adapter, Branch, DenoiserCall, adapter_for
+from denoscope.schedules import logsnr_of
 
 _UNBATCHED: Final = ("txt_ids", "img_ids")
 """Arguments without a row for each picture where they have two axes: Flux's places."""
@@ -33,13 +34,15 @@ class Conditioning:
     """What a pipeline hands its denoiser for one prompt, beside latents and timestep.
 
     ``arguments`` are those of the conditional branch, tensors with one row. ``timestep_scale`` is what the pipeline
-    multiplies the scheduler's timestep by (Flux: 1/1000), ``timestep_dtype`` how it hands it over.
+    multiplies the scheduler's timestep by (Flux: 1/1000), ``timestep_dtype`` how it hands it over; ``levels`` are the
+    logsnr of all steps that the call would have made.
     """
 
     prompt: str
     arguments: Mapping[str, object]
     timestep_scale: float
     timestep_dtype: torch.dtype
+    levels: tuple[float, ...]
 
     def with_states(self, states: Tensor) -> "Conditioning":
         """The same with other text embeddings ``(1, columns, features)``."""
@@ -96,11 +99,13 @@ def conditioning(pipe: DiffusionPipeline, prompt: str, **call: object) -> Condit
     if not found:
         raise InformationError(f"{type(pipe).__name__} drew a picture without calling its {adapter.denoiser_name}")
     told = torch.as_tensor(found["timestep"]).reshape(-1)[0]
-    first = float(cast(Tensor, getattr(scheduler, "timesteps"))[0])  # noqa: B009  # schedulers have no common type
+    timesteps = cast(Tensor, getattr(scheduler, "timesteps"))  # noqa: B009  # schedulers have no common type
+    levels = tuple(logsnr_of(scheduler, timesteps).logsnr.tolist())
     kept = {name: value for name, value in found.items() if name not in (adapter.sample_name, "timestep")}
     row = slice(branch.start, branch.start + 1)
     arguments = {name: _rows(name, value, len(sample), lambda held: held[row]) for name, value in kept.items()}
-    return Conditioning(prompt, arguments, float(told) / first if first else 1.0, told.dtype)
+    scale = float(told) / float(timesteps[0]) if float(timesteps[0]) else 1.0
+    return Conditioning(prompt, arguments, scale, told.dtype, levels)
 
 
 def predict(pipe: DiffusionPipeline, z: Tensor, timestep: Tensor | float, given: Conditioning) -> Tensor:
