@@ -21,7 +21,7 @@ from benchmarks.slot_worlds import SlotShapes, prompts, slot_pipeline
 from denoscope.data.worlds.shapes.scenes import VALUES, Attribute
 from denoscope.information.guidance_information import word_information
 from denoscope.information.levels import uniform_timesteps
-from denoscope.information.path_posterior import path_posterior
+from denoscope.information.path_posterior import path_posterior, renoised_posterior
 
 CONTEXTS: dict[Attribute, tuple[str, str]] = {
     "colour": ("a {} circle", "a circle"),
@@ -43,7 +43,14 @@ def half_time(logsnr: NDArray[np.float64], information: NDArray[np.float64], who
 
 
 def beliefs(
-    name: Attribute, space: str, steps: int, seeds: int, span: tuple[float, float], guidance_scale: float, batch: int
+    name: Attribute,
+    space: str,
+    steps: int,
+    seeds: int,
+    span: tuple[float, float],
+    guidance_scale: float,
+    batch: int,
+    renoised: bool,
 ) -> dict[str, float]:
     """Path posterior against the exact one of the same latents."""
     pipe, world = _pipeline(space)
@@ -52,16 +59,25 @@ def beliefs(
     found, right = [], []
     for start in range(0, seeds, batch):
         for index in range(len(VALUES[name])):
-            path = path_posterior(
-                pipe,
-                prompts(context, name),
-                values=VALUES[name],
-                drawn=[index],
-                seeds=range(start, min(start + batch, seeds)),
-                guidance_scale=guidance_scale,
-                timesteps=timesteps,
-                keep_latents=True,
-            )
+            now = range(start, min(start + batch, seeds))
+            texts, values = prompts(context, name), VALUES[name]
+            if renoised:
+                clean = world.draw(texts[index], len(now), seed=start)
+                levels = np.linspace(*span, steps)
+                path = renoised_posterior(
+                    pipe, clean, texts, levels, values=values, intended=index, seed=start, keep_latents=True
+                )
+            else:
+                path = path_posterior(
+                    pipe,
+                    texts,
+                    values=values,
+                    drawn=[index],
+                    seeds=now,
+                    guidance_scale=guidance_scale,
+                    timesteps=timesteps,
+                    keep_latents=True,
+                )
             levels = path.logsnr.values
             z = torch.from_numpy(path.latents.values)
             exact = [world.belief(z[:, i], float(level), name, opened) for i, level in enumerate(levels)]
@@ -124,12 +140,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--high", type=float, default=2.0, help="greatest logsnr")
     parser.add_argument("--guidance", type=float, default=1.0, help="guidance scale of the paths")
     parser.add_argument("--batch", type=int, default=16, help="paths at a time; bounds the memory")
+    parser.add_argument("--renoised", action="store_true", help="noise the world's pictures instead of drawing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     start, span = time.perf_counter(), (options.low, options.high)
     rows = {
-        name: beliefs(name, options.space, options.steps, options.seeds, span, options.guidance, options.batch)
+        name: beliefs(
+            name, options.space, options.steps, options.seeds, span, options.guidance, options.batch, options.renoised
+        )
         for name in options.attributes
         if options.seeds
     }

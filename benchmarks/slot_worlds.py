@@ -12,7 +12,7 @@ import denoscope
 from benchmarks.exact_half_times import pooled
 from denoscope.data.worlds.shapes.captions import parse
 from denoscope.data.worlds.shapes.exact import Conditions, ExactShapes, conditions
-from denoscope.data.worlds.shapes.scenes import ATTRIBUTES, PICTURE_SIZE, VALUES, Attribute, table
+from denoscope.data.worlds.shapes.scenes import ATTRIBUTES, BACKGROUNDS, PICTURE_SIZE, VALUES, Attribute, table
 from denoscope.data.worlds.shapes.tokens import new_tokenizer
 from denoscope.pipelines.exact import ExactDenoiser, Identity, Output, TokenIds, shapes_scheduler
 from denoscope.schedules import convert_prediction
@@ -54,6 +54,14 @@ class SlotShapes(ExactShapes):
         weights, rows, _ = self.weights(z, torch.as_tensor(logsnr), given)
         values = torch.from_numpy(table("whole"))[rows, ATTRIBUTES.index(name)]
         return torch.zeros(len(z), len(VALUES[name]), dtype=self.dtype).index_add_(1, values, weights.sum(1))
+
+    def draw(self, caption: str, n: int, seed: int = 0) -> Tensor:
+        """Clean maps of scenes that a caption of one object describes: ``(n, c, h, w)`` float32."""
+        generator = torch.Generator().manual_seed(seed)
+        rows = conditions([parse(caption)]).objects["whole"][0].isfinite().nonzero()[:, 0]
+        which = rows[torch.randint(len(rows), (n,), generator=generator)]
+        backgrounds = torch.randint(len(BACKGROUNDS), (n,), generator=generator)
+        return self.templates["whole"][backgrounds, which].reshape(n, *self.shape).float()
 
 
 class PooledDenoiser(ExactDenoiser):
