@@ -28,6 +28,7 @@ def joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, 
 
 
 TEXT: dict[str, dict[str, list[int]]] = {
+    "sd": CLIP,
     "sdxl": CLIP,
     "sdxl-refiner": CLIP,
     "sd3": joined(CLIP, shifted(T5, 32)),
@@ -44,9 +45,6 @@ TEXT: dict[str, dict[str, list[int]]] = {
     "pag": CLIP,
 }
 """Families that read text."""
-COND_ROW = {"flux": 0, "flux2": 0, "instruct-pix2pix": 0, "dit": 0, "ddpm": 0}
-"""Which row of a guided call has the prompt; the second, of two or more, in all others."""
-CALLS_A_STEP = {"flux2": 2}
 
 
 def call(
