@@ -122,7 +122,7 @@ def check_words(pipe: DiffusionPipeline, draw: Draw, layout: Layout, steps: int 
             of_text = mass.sel(token_kind=[kind for kind in mass.token_kind.values if kind != "picture"]).sum()
             np.testing.assert_allclose(of_text, told.sum(-1).mean(), atol=1e-5)
     if layout.words:
-        assert float(trace.attention.std("word").mean()) > 1e-3  # the reference tells words apart
+        assert float(trace.attention.std("word").mean()) > 5e-4  # the reference tells words apart
 
 
 def check_places(pipe: DiffusionPipeline, draw: Draw, layout: Layout) -> None:

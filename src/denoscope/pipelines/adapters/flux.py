@@ -31,6 +31,11 @@ class FluxAdapter(Adapter):
         "FluxInpaintPipeline",
         "FluxFillPipeline",
         "FluxKontextPipeline",
+        "FluxControlPipeline",
+        "FluxControlImg2ImgPipeline",
+        "FluxControlNetPipeline",
+        "FluxControlNetImg2ImgPipeline",
+        "FluxControlNetInpaintPipeline",
     )
     denoiser_name = "transformer"
     sample_name = "hidden_states"

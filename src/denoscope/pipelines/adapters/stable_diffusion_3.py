@@ -24,7 +24,13 @@ class StableDiffusion3Adapter(Adapter):
     """
 
     name = "stable-diffusion-3"
-    classes = ("StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline", "StableDiffusion3InpaintPipeline")
+    classes = (
+        "StableDiffusion3Pipeline",
+        "StableDiffusion3Img2ImgPipeline",
+        "StableDiffusion3InpaintPipeline",
+        "StableDiffusion3ControlNetPipeline",
+        "StableDiffusion3ControlNetInpaintingPipeline",
+    )
     denoiser_name = "transformer"
     sample_name = "hidden_states"
     patch = 2
