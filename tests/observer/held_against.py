@@ -111,7 +111,7 @@ def check_words(pipe: DiffusionPipeline, draw: Draw, layout: Layout, steps: int 
     for layer in layers:
         for step in range(steps):
             whole = reference.probabilities(layer, step * layout.calls, layout.text_first)[layout.row].numpy()
-            asking, text, _ = layout.parts(*whole.shape, latents)
+            asking, text, _ = layout.parts(len(whole), whole.shape[1], latents)
             told = whole[asking][:, text]
             for word, positions in layout.words.items():
                 seen = trace.attention.sel(word=word, layer=layer).isel(step=step)
@@ -134,7 +134,7 @@ def check_places(pipe: DiffusionPipeline, draw: Draw, layout: Layout) -> None:
     height, width = trace.sizes["y"], trace.sizes["x"]
     for layer in layers:
         whole = reference.probabilities(layer, layout.calls, layout.text_first)[layout.row].numpy()
-        asking, _, places = layout.parts(*whole.shape, height * width)
+        asking, _, places = layout.parts(len(whole), whole.shape[1], height * width)
         rows, count = whole[asking], places.stop - places.start
         columns = next(-(-width // 2**n) for n in range(8) if -(-height // 2**n) * -(-width // 2**n) == count)
         left = [place for place in range(count) if (place % columns + 0.5) / columns < 0.5]

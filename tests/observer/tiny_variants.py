@@ -15,12 +15,13 @@ from diffusers import (
     SD3ControlNetModel,
     VQModel,
 )
-from family_calls import PROMPT
+from diffusers.pipelines.flux2.system_messages import SYSTEM_MESSAGE
+from family_calls import CHAT, PROMPT, shifted
 from family_layouts import LAYOUTS
 from held_against import Layout
 from numpy.typing import NDArray
 from PIL import Image
-from tiny_parts import WIDTH, Network, sharpened, unet
+from tiny_parts import WIDTH, Network, instruct_processor, mistral, sharpened, unet
 
 HEIGHT, WIDTH_OF_PICTURE = 16, 24
 
@@ -60,9 +61,9 @@ def control_of_sd3(further: int) -> Change:
 
 
 def control_of_flux(pipe: DiffusionPipeline) -> Mapping[str, object]:
-    same = ("patch_size", "in_channels", "attention_head_dim", "num_attention_heads", "joint_attention_dim")
-    same = (*same, "pooled_projection_dim", "axes_dims_rope", "guidance_embeds")
-    config = {key: pipe.transformer.config[key] for key in same}
+    inputs = ("patch_size", "in_channels", "joint_attention_dim", "pooled_projection_dim", "guidance_embeds")
+    shape = ("attention_head_dim", "num_attention_heads", "axes_dims_rope")
+    config = {key: pipe.transformer.config[key] for key in (*inputs, *shape)}
     return {"controlnet": telling(FluxControlNetModel(num_layers=1, num_single_layers=1, **config))}
 
 
@@ -74,8 +75,28 @@ def flux_of(channels: int) -> Change:
     return change
 
 
+def instructed(padding_side: str) -> Change:
+    """The family's own processor needs torchvision; another stands in its place, with the same marks."""
+
+    def change(pipe: DiffusionPipeline) -> Mapping[str, object]:
+        processor = instruct_processor(padding_side)
+        config = dict(pipe.transformer.config) | {"guidance_embeds": True}
+        transformer = sharpened(type(pipe.transformer).from_config(config))
+        return {
+            "tokenizer": processor,
+            "text_encoder": mistral(len(processor.tokenizer)),
+            "transformer": transformer,
+        }
+
+    return change
+
+
 def nine_channels(_pipe: DiffusionPipeline) -> Mapping[str, object]:
     return {"unet": sharpened(unet(9))}
+
+
+def eight_channels(pipe: DiffusionPipeline) -> Mapping[str, object]:
+    return {"unet": sharpened(type(pipe.unet).from_config(dict(pipe.unet.config) | {"in_channels": 8}))}
 
 
 def consistency(pipe: DiffusionPipeline) -> Mapping[str, object]:
@@ -213,14 +234,36 @@ JOINT = (
     Variant("FluxImg2ImgPipeline", "flux", whole(EDITED)),
     Variant("FluxInpaintPipeline", "flux", whole(FILLED)),
     Variant("FluxFillPipeline", "flux", FILLED, flux_of(16 + 16 + 4)),
-    Variant("FluxKontextPipeline", "flux", over(EDITED, _auto_resize=False, max_area=HEIGHT * WIDTH_OF_PICTURE)),
     Variant("FluxControlNetPipeline", "flux", CONTROLLED, control_of_flux),
     Variant("FluxControlNetImg2ImgPipeline", "flux", whole(EDITED_UNDER_CONTROL), control_of_flux),
     Variant("FluxControlNetInpaintPipeline", "flux", whole(FILLED_UNDER_CONTROL), control_of_flux),
     Variant("FluxControlPipeline", "flux", CONTROLLED, flux_of(32)),
     Variant("FluxControlImg2ImgPipeline", "flux", whole(EDITED_UNDER_CONTROL), flux_of(32)),
+    Variant("FluxControlInpaintPipeline", "flux", whole(FILLED_UNDER_CONTROL), flux_of(32)),
 )
 """Attention of text and picture in the same layers."""
+OUT_LAYERS = {"text_encoder_out_layers": (1, 2, 3)}
+ASIDE = {"_auto_resize": False, "max_area": HEIGHT * WIDTH_OF_PICTURE}
+PICTURE_TO_GO_BY = (
+    Variant("FluxKontextPipeline", "flux", over(EDITED, **ASIDE)),
+    Variant("FluxKontextInpaintPipeline", "flux", whole(over(FILLED, **ASIDE))),
+    Variant("Flux2KleinInpaintPipeline", "flux2", whole(over(FILLED, **OUT_LAYERS))),
+    Variant(
+        "StableDiffusionXLInstructPix2PixPipeline", "sdxl", EDITED, eight_channels, replace(LAYOUTS["sdxl"], row=0)
+    ),
+)
+# "[/INST]" is the last of 512 tokens; or four marks and the system's message come before "a", which CHAT has at 3.
+AHEAD = {"left": 511 - 13, "right": 4 + len(instruct_processor("right").tokenizer(SYSTEM_MESSAGE)["input_ids"]) - 3}
+INSTRUCTED = tuple(
+    Variant(
+        "Flux2Pipeline",
+        "flux2",
+        over(PLAIN, **OUT_LAYERS),
+        instructed(side),
+        replace(LAYOUTS["flux2"], calls=1, words=shifted(CHAT, AHEAD[side])),
+    )
+    for side in ("left", "right")
+)
 KANDINSKY = (
     Variant("KandinskyV22Img2ImgPipeline", "kandinsky-decoder", whole(embedded(image=picture))),
     Variant(
@@ -235,4 +278,4 @@ WITHOUT_TEXT = (
     Variant("LDMPipeline", "ddpm", dict, latent),
     Variant("LDMSuperResolutionPipeline", "ddpm", lambda: {"image": picture().resize((64, 32))}, enlarging),
 )
-VARIANTS = (*SD, *SDXL, *JOINT, *KANDINSKY, *WITHOUT_TEXT)
+VARIANTS = (*SD, *SDXL, *JOINT, *PICTURE_TO_GO_BY, *INSTRUCTED, *KANDINSKY, *WITHOUT_TEXT)

@@ -6,6 +6,7 @@ from typing import ClassVar, Final, Literal
 
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from denoscope.pipelines.adapters.spelling import Spelling, TokenKind, Word, read_tokens
 
@@ -135,11 +136,16 @@ class Adapter:
 
     # -- the prompt ----------------------------------------------------------------------------------------------
 
+    def tokenizer(self, pipe: DiffusionPipeline, part: TextPart) -> PreTrainedTokenizerBase | None:
+        """What spells a part of the text; ``None`` when the pipeline was loaded without it."""
+        found: PreTrainedTokenizerBase | None = getattr(pipe, part.tokenizer)
+        return found
+
     def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[list[int]]:
         """The token ids that the pipeline will make of a prompt, one list for each part of the text."""
         found: list[list[int]] = []
         for part in self.parts:
-            tokenizer = getattr(pipe, part.tokenizer)
+            tokenizer = self.tokenizer(pipe, part)
             if tokenizer is None:  # loaded without it, as SD3 may be without T5
                 found.append([])
                 continue
@@ -156,7 +162,7 @@ class Adapter:
         kinds: list[TokenKind] = ["image"] * self.columns_before
         words: dict[str, Word] = {}
         for part, row in zip(self.parts, ids, strict=True):
-            found, kinds_here = read_tokens(getattr(pipe, part.tokenizer), row, part.spelling)
+            found, kinds_here = read_tokens(self.tokenizer(pipe, part), row, part.spelling)
             for word in found:
                 here = tuple(position + len(kinds) for position in word.positions)
                 known = words.get(word.label.lower())
