@@ -84,6 +84,8 @@ class Adapter:
     """Where latents and predictions have their channels."""
     patch: ClassVar[int] = 1
     """How many latents each way are one place of the denoiser."""
+    processor_name: ClassVar[str | None] = "AttnProcessor2_0"
+    """diffusers' processor of these layers that hands queries and keys to the kernel; ``None`` where all of them do."""
     image_is_optional: ClassVar[bool] = False
     """Whether a call that takes pictures does without."""
     has_places: ClassVar[bool] = True
@@ -108,6 +110,17 @@ class Adapter:
         """What can be seen, for a reader."""
         words = ("words",) if self.parts else ()
         return (*words, *(("self-attention",) if self.has_places else ()), "features", "predictions")
+
+    @property
+    def way_to_show(self) -> str:
+        """What a user calls so that attention goes through ``scaled_dot_product_attention``."""
+        native = f'pipe.{self.denoiser_name}.set_attention_backend("native")'
+        if self.processor_name is None:
+            return native
+        return (
+            f"pipe.{self.denoiser_name}.set_attn_processor({self.processor_name}()), from "
+            f"diffusers.models.attention_processor, or {native}"
+        )
 
     # -- parts of the pipeline -----------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class FluxAdapter(Adapter):
     encodes_twice = True
     parts = (TextPart("text_encoder_2", "tokenizer_2", "sentencepiece", 512),)
     joint = True
+    processor_name = None
     feature_layers = ("transformer_blocks.*",)
 
     def layers(self, pipe: DiffusionPipeline, attends: Attends) -> Mapping[str, nn.Module]:

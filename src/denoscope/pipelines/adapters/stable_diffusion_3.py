@@ -39,6 +39,7 @@ class StableDiffusion3Adapter(Adapter):
         TextPart("text_encoder_3", "tokenizer_3", "sentencepiece", 256),
     )
     joint = True
+    processor_name = "JointAttnProcessor2_0"
     feature_layers = ("transformer_blocks.*",)
     note = "a call with skipped layers (skip-layer guidance) is not counted"
 
