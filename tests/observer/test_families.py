@@ -1,17 +1,24 @@
 """Every family: maps are the softmax of the layers' own queries and keys, and the picture is the one unobserved."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
+import torch
+import xarray as xr
 from diffusers import DiffusionPipeline
+from diffusers.models import attention_processor
 from family_calls import call
 from family_layouts import LAYOUTS
-from held_against import check_places, check_undisturbed, check_words
+from held_against import belongings, check_places, check_undisturbed, check_words
 from tiny_families import FAMILIES, loaded, saved
 
-from denoscope import observe
+from denoscope import ObserveError, observe
+from denoscope.observer import Observer
 from denoscope.pipelines import adapter_for
 
 
@@ -41,6 +48,96 @@ def test_places_look_where_float64_says(family: tuple[str, DiffusionPipeline]) -
         assert not adapter_for(pipe).layers(pipe, "self")
     else:
         check_places(pipe, partial(call, name, pipe), LAYOUTS[name])
+
+
+def watched(name: str, pipe: DiffusionPipeline) -> Observer:
+    return observe(pipe, attention="self" if LAYOUTS[name].words is None else "cross")
+
+
+def test_an_exception_in_a_layer_leaves_nothing(family: tuple[str, DiffusionPipeline]) -> None:
+    name, pipe = family
+    call(name, pipe)  # the first call leaves attributes of its own
+
+    def stop(*_: object) -> NoReturn:
+        raise RuntimeError("stopped here")
+
+    layers = adapter_for(pipe).layers(pipe, "self" if LAYOUTS[name].words is None else "cross")
+    processors = dict(pipe.unet.attn_processors) if name == "pag" else {}
+    handle = list(layers.values())[-1].register_forward_pre_hook(stop)
+    try:
+        before = belongings(pipe)
+        with pytest.raises(RuntimeError, match="stopped here"), watched(name, pipe):
+            call(name, pipe)
+        if name == "pag":  # diffusers itself leaves its processors there when a call fails
+            pipe.unet.set_attn_processor(processors)
+        assert belongings(pipe) == before
+    finally:
+        handle.remove()
+    with watched(name, pipe) as watch:
+        call(name, pipe)
+    assert watch.trace.sizes["step"] == 2
+
+
+def test_a_second_observer_and_a_second_thread_are_refused(family: tuple[str, DiffusionPipeline]) -> None:
+    name, pipe = family
+    plain = call(name, pipe)
+    with ThreadPoolExecutor(1) as pool, watched(name, pipe) as watch:
+        before = belongings(pipe)
+        with pytest.raises(ObserveError, match="being observed already"), watched(name, pipe):
+            pass
+        assert belongings(pipe) == before
+        seen = pool.submit(call, name, pipe).result()
+    assert seen.tobytes() == plain.tobytes()
+    with pytest.raises(ObserveError, match="only be seen in the thread of the observe block"):
+        _ = watch.trace
+
+
+@pytest.mark.parametrize("how", ["torch.compile", "in place"])
+def test_a_compiled_denoiser_is_refused(family: tuple[str, DiffusionPipeline], how: str) -> None:
+    name, pipe = family
+    part = adapter_for(pipe).denoiser_name
+    denoiser = getattr(pipe, part)
+    try:
+        if how == "in place":
+            denoiser.compile()
+        else:
+            setattr(pipe, part, torch.compile(denoiser))
+        with pytest.raises(ObserveError, match="a compiled denoiser hides its layers; observe the pipeline before"):
+            watched(name, pipe)
+    finally:
+        setattr(pipe, part, denoiser)
+        denoiser._compiled_call_impl = None
+    with watched(name, pipe):
+        pass
+
+
+SLICED = {"sd", "sdxl", "sdxl-refiner", "unclip", "kandinsky-decoder", "instruct-pix2pix", "pag"}
+"""Families whose watched layers ``enable_attention_slicing`` changes; in all others it does nothing to them."""
+
+
+def test_sliced_attention_is_refused_and_the_advice_works(family: tuple[str, DiffusionPipeline]) -> None:
+    name, pipe = family
+    if not hasattr(pipe, "enable_attention_slicing"):
+        pytest.skip("can't be sliced")
+    with watched(name, pipe) as watch:
+        plain = call(name, pipe)
+    whole = watch.trace
+    pipe.enable_attention_slicing()
+    try:
+        with watched(name, pipe) as watch:
+            call(name, pipe)
+        if name in SLICED:
+            with pytest.raises(ObserveError, match="does not go through scaled_dot_product_attention") as told:
+                _ = watch.trace
+            advised = re.search(r"first call pipe\.(\w+)\.set_attn_processor\((\w+)\(\)\)", str(told.value))
+            assert advised is not None
+            assert "Sliced" in str(told.value)
+            getattr(pipe, advised[1]).set_attn_processor(getattr(attention_processor, advised[2])())
+            with watched(name, pipe) as watch:
+                np.testing.assert_allclose(call(name, pipe), plain, atol=1e-5)
+        xr.testing.assert_allclose(watch.trace, whole, atol=1e-5)
+    finally:
+        pipe.disable_attention_slicing()
 
 
 @pytest.mark.parametrize("size", [(16, 16), (8, 40), (24, 8)])
