@@ -91,7 +91,9 @@ def check_undisturbed(pipe: DiffusionPipeline, draw: Draw, reads_text: bool) -> 
     assert all(torch.equal(state[name], after[name]) for name in state | after)
     assert bool(np.isfinite(plain).all())
     assert float(plain.std()) > 0
-    assert bool(np.all(np.diff(watch.trace.logsnr) > 0))
+    rises = np.diff(watch.trace.logsnr)
+    assert bool(np.all(rises >= 0))  # Heun's second look is at the same level
+    assert float(rises.sum()) > 0
     for features in watch.features.values():
         assert bool(np.isfinite(features["mean"]).all())
 
