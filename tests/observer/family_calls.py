@@ -1,7 +1,7 @@
 """How each tiny family is called, and what its layers' attention is, computed the slow way in float64."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -48,9 +48,14 @@ TEXT: dict[str, dict[str, list[int]]] = {
 
 
 def call(
-    name: str, pipe: DiffusionPipeline, steps: int = 2, seed: int = 0, size: tuple[int, int] = (16, 24)
+    name: str,
+    pipe: DiffusionPipeline,
+    steps: int = 2,
+    seed: int = 0,
+    size: tuple[int, int] = (16, 24),
+    more: Mapping[str, object] | None = None,
 ) -> NDArray[np.float32]:
-    """Draw; ``size`` is height and width in pixels, which are latents here."""
+    """Draw; ``size`` is height and width in pixels, which are latents here; ``more`` are arguments of the pipeline."""
     height, width = size
     settings: dict[str, object] = {"num_inference_steps": steps, "generator": torch.Generator().manual_seed(seed)}
     pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
@@ -89,7 +94,7 @@ def call(
     if name == "flux2":
         settings |= {"guidance_scale": 3.0, "text_encoder_out_layers": (1, 2, 3)}
     kind = "pt" if name == "kandinsky-prior" else "np"
-    made = pipe(**settings, output_type=kind)
+    made = pipe(**(settings | dict(more or {})), output_type=kind)
     return np.asarray(made.image_embeds if name == "kandinsky-prior" else made.images)
 
 

@@ -16,6 +16,7 @@ from torch.overrides import _get_current_function_mode_stack
 from denoscope import observe
 from denoscope.observer import observer as observer_module
 from denoscope.pipelines import adapter_for
+from denoscope.pipelines.adapters import Branch
 
 Draw = Callable[[], NDArray[np.float32]]
 Order = Literal["text", "text, then places", "places, then text", "keys added in front", "answer last"]
@@ -26,14 +27,15 @@ class Layout:
     """Where a family's words and places stand among the queries and keys of its layers.
 
     ``words`` are columns of the text; ``None`` for a denoiser that reads none. ``row`` is the row of a call that has
-    the prompt, ``calls`` how often the denoiser is called in a step, ``text`` how many columns joint layers have of it,
-    ``patch`` how many latents each way are one of their places.
+    the prompt, ``calls`` how often the denoiser is called in a step, ``turn`` which of these calls is meant, ``text``
+    how many columns joint layers have of it, ``patch`` how many latents each way are one of their places.
     """
 
     words: Mapping[str, list[int]] | None
     row: int = 1
     order: Order = "text"
     calls: int = 1
+    turn: int = 0
     text: int = 32
     patch: int = 1
 
@@ -98,12 +100,19 @@ def check_undisturbed(pipe: DiffusionPipeline, draw: Draw, reads_text: bool) -> 
         assert bool(np.isfinite(features["mean"]).all())
 
 
-def check_words(pipe: DiffusionPipeline, draw: Draw, layout: Layout, steps: int = 2) -> None:
+def check_words(
+    pipe: DiffusionPipeline,
+    draw: Draw,
+    layout: Layout,
+    steps: int = 2,
+    branch: Branch = "cond",
+    prompt: str | None = None,
+) -> None:
     """Every word's mass at every place, layer and step, and the mass of all columns of text."""
     assert layout.words is not None
     layers = dict(adapter_for(pipe).layers(pipe, "cross"))
     assert layers
-    with recorded(layers) as reference, observe(pipe) as watch:
+    with recorded(layers) as reference, observe(pipe, branch=branch, prompt=prompt) as watch:
         draw()
     trace = watch.trace
     assert trace.layer.values.tolist() == list(layers)
@@ -112,7 +121,9 @@ def check_words(pipe: DiffusionPipeline, draw: Draw, layout: Layout, steps: int 
     latents = trace.sizes["y"] * trace.sizes["x"]
     for layer in layers:
         for step in range(steps):
-            whole = reference.probabilities(layer, step * layout.calls, layout.text_first)[layout.row].numpy()
+            whole = reference.probabilities(layer, step * layout.calls + layout.turn, layout.text_first)[
+                layout.row
+            ].numpy()
             asking, text, _ = layout.parts(len(whole), whole.shape[1], latents)
             told = whole[asking][:, text]
             for word, positions in layout.words.items():
@@ -123,8 +134,8 @@ def check_words(pipe: DiffusionPipeline, draw: Draw, layout: Layout, steps: int 
             np.testing.assert_allclose(mass.sum(), 1, atol=1e-5)
             of_text = mass.sel(token_kind=[kind for kind in mass.token_kind.values if kind != "picture"]).sum()
             np.testing.assert_allclose(of_text, told.sum(-1).mean(), atol=1e-5)
-    if layout.words:
-        assert float(trace.attention.std("word").mean()) > 5e-4  # the reference tells words apart
+    if layout.words:  # the reference tells words apart
+        assert float(trace.attention.std("word").mean()) > 0.1 * float(trace.attention.mean())
 
 
 def check_places(pipe: DiffusionPipeline, draw: Draw, layout: Layout) -> None:
