@@ -1,7 +1,7 @@
 """How each tiny family is called, and what its layers' attention is, computed the slow way in float64."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,6 +28,7 @@ def joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, 
 
 
 TEXT: dict[str, dict[str, list[int]]] = {
+    "sd": CLIP,
     "sdxl": CLIP,
     "sdxl-refiner": CLIP,
     "sd3": joined(CLIP, shifted(T5, 32)),
@@ -44,15 +45,17 @@ TEXT: dict[str, dict[str, list[int]]] = {
     "pag": CLIP,
 }
 """Families that read text."""
-COND_ROW = {"flux": 0, "flux2": 0, "instruct-pix2pix": 0, "dit": 0, "ddpm": 0}
-"""Which row of a guided call has the prompt; the second, of two or more, in all others."""
-CALLS_A_STEP = {"flux2": 2}
 
 
 def call(
-    name: str, pipe: DiffusionPipeline, steps: int = 2, seed: int = 0, size: tuple[int, int] = (16, 24)
+    name: str,
+    pipe: DiffusionPipeline,
+    steps: int = 2,
+    seed: int = 0,
+    size: tuple[int, int] = (16, 24),
+    more: Mapping[str, object] | None = None,
 ) -> NDArray[np.float32]:
-    """Draw; ``size`` is height and width in pixels, which are latents here."""
+    """Draw; ``size`` is height and width in pixels, which are latents here; ``more`` are arguments of the pipeline."""
     height, width = size
     settings: dict[str, object] = {"num_inference_steps": steps, "generator": torch.Generator().manual_seed(seed)}
     pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
@@ -91,7 +94,7 @@ def call(
     if name == "flux2":
         settings |= {"guidance_scale": 3.0, "text_encoder_out_layers": (1, 2, 3)}
     kind = "pt" if name == "kandinsky-prior" else "np"
-    made = pipe(**settings, output_type=kind)
+    made = pipe(**(settings | dict(more or {})), output_type=kind)
     return np.asarray(made.image_embeds if name == "kandinsky-prior" else made.images)
 
 

@@ -27,6 +27,7 @@ from diffusers import (
     StableDiffusion3Pipeline,
     StableDiffusionInstructPix2PixPipeline,
     StableDiffusionPAGPipeline,
+    StableDiffusionPipeline,
     StableDiffusionXLImg2ImgPipeline,
     StableDiffusionXLPipeline,
     UnCLIPPipeline,
@@ -57,6 +58,20 @@ from transformers import (
 )
 
 import denoscope
+
+
+def sd() -> DiffusionPipeline:
+    tokenizer = clip_tokenizer()
+    return StableDiffusionPipeline(
+        autoencoder(),
+        clip_encoder(False, tokenizer),
+        tokenizer,
+        sharpened(unet()),
+        scheduler(),
+        None,
+        None,
+        requires_safety_checker=False,
+    )
 
 
 def instruct_pix2pix() -> DiffusionPipeline:
@@ -259,7 +274,7 @@ def pixart(sigma: bool) -> DiffusionPipeline:
 
 
 def prior_network() -> PriorTransformer:
-    return sharpened(
+    network = sharpened(
         PriorTransformer(
             num_attention_heads=2,
             attention_head_dim=12,
@@ -269,6 +284,8 @@ def prior_network() -> PriorTransformer:
             additional_embeddings=4,
         )
     )
+    torch.nn.init.ones_(network.clip_std)  # fresh, it is zero, and so is the answer whatever the layers do
+    return network
 
 
 def added_keys_unet(**more: object) -> UNet2DConditionModel:
@@ -396,6 +413,7 @@ def dit() -> DiffusionPipeline:
 
 
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
+    "sd": sd,
     "sdxl": sdxl,
     "sdxl-refiner": sdxl_refiner,
     "sd3": sd3,

@@ -10,6 +10,8 @@ from transformers import (
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     PreTrainedTokenizerBase,
     Qwen2TokenizerFast,
     T5Config,
@@ -106,6 +108,36 @@ def sharpened(network: Network) -> Network:
             elif "norm_out.linear" in name or "proj_out" in name:
                 torch.nn.init.normal_(weight, std=0.2)
     return network.eval()
+
+
+class TextProcessor:
+    """In the place of a processor of text and pictures: one that has a tokenizer alone."""
+
+    def __init__(self, tokenizer: Qwen2TokenizerFast) -> None:
+        self.tokenizer = tokenizer
+
+    def apply_chat_template(self, conversation: object, **settings: object) -> object:
+        return self.tokenizer.apply_chat_template(conversation, **settings)
+
+
+def instruct_processor(padding_side: str) -> TextProcessor:
+    """Marks turns as Mistral does."""
+    tokenizer = chat_tokenizer()
+    marks = ["<s>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]"]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    tokenizer.padding_side = padding_side
+    tokenizer.chat_template = (
+        "<s>{% for message in messages %}{% set text = message.content[0].text %}{% if message.role == 'system' %}"
+        "[SYSTEM_PROMPT]{{ text }}[/SYSTEM_PROMPT]{% else %}[INST]{{ text }}[/INST]{% endif %}{% endfor %}"
+    )
+    return TextProcessor(tokenizer)
+
+
+def mistral(words: int) -> Mistral3ForConditionalGeneration:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8}
+    text = {"model_type": "mistral", "vocab_size": words, "num_hidden_layers": 4, "num_key_value_heads": 2}
+    vision = {"model_type": "pixtral", "num_hidden_layers": 1, "image_size": 16, "patch_size": 8}
+    return Mistral3ForConditionalGeneration(Mistral3Config(text_config=text | shape, vision_config=vision | shape))
 
 
 def chat_tokenizer() -> Qwen2TokenizerFast:

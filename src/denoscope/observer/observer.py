@@ -382,9 +382,7 @@ class Observer:
             processor = type(getattr(self._layers[unseen[0]], "processor", None)).__name__
             raise ObserveError(
                 f"{unseen[0]} uses {processor}, which does not go through scaled_dot_product_attention, so its "
-                f"attention can't be seen; first call pipe.{self._adapter.denoiser_name}."
-                "set_attn_processor(AttnProcessor2_0()), from diffusers.models.attention_processor, or "
-                'set_attention_backend("native")'
+                f"attention can't be seen; first call {self._adapter.way_to_show}"
             )
         recorded = self._tally.recorded()
         missing = [name for name in self._layers if name not in recorded]

@@ -175,7 +175,8 @@ def trace_generation(
     adapter = adapter_for(pipe)
     warnings: list[str] = []
     for part, ids in zip(adapter.parts, adapter.tokenize(pipe, generation.prompt), strict=True):
-        whole = getattr(pipe, part.tokenizer)(generation.prompt)["input_ids"] if ids else []
+        tokenizer = adapter.tokenizer(pipe, part) if ids else None
+        whole = [] if tokenizer is None else tokenizer(generation.prompt)["input_ids"]
         if len(whole) > len(ids):
             warnings.append(f"the prompt has {len(whole)} tokens, the model reads the first {len(ids)} only")
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Final, Literal
 
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from denoscope.pipelines.adapters.spelling import Spelling, TokenKind, Word, read_tokens
 
@@ -83,6 +84,8 @@ class Adapter:
     """Where latents and predictions have their channels."""
     patch: ClassVar[int] = 1
     """How many latents each way are one place of the denoiser."""
+    processor_name: ClassVar[str | None] = "AttnProcessor2_0"
+    """diffusers' processor of these layers that hands queries and keys to the kernel; ``None`` where all of them do."""
     image_is_optional: ClassVar[bool] = False
     """Whether a call that takes pictures does without."""
     has_places: ClassVar[bool] = True
@@ -107,6 +110,17 @@ class Adapter:
         """What can be seen, for a reader."""
         words = ("words",) if self.parts else ()
         return (*words, *(("self-attention",) if self.has_places else ()), "features", "predictions")
+
+    @property
+    def way_to_show(self) -> str:
+        """What a user calls so that attention goes through ``scaled_dot_product_attention``."""
+        native = f'pipe.{self.denoiser_name}.set_attention_backend("native")'
+        if self.processor_name is None:
+            return native
+        return (
+            f"pipe.{self.denoiser_name}.set_attn_processor({self.processor_name}()), from "
+            f"diffusers.models.attention_processor, or {native}"
+        )
 
     # -- parts of the pipeline -----------------------------------------------------------------------------------
 
@@ -135,11 +149,16 @@ class Adapter:
 
     # -- the prompt ----------------------------------------------------------------------------------------------
 
+    def tokenizer(self, pipe: DiffusionPipeline, part: TextPart) -> PreTrainedTokenizerBase | None:
+        """What spells a part of the text; ``None`` when the pipeline was loaded without it."""
+        found: PreTrainedTokenizerBase | None = getattr(pipe, part.tokenizer)
+        return found
+
     def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[list[int]]:
         """The token ids that the pipeline will make of a prompt, one list for each part of the text."""
         found: list[list[int]] = []
         for part in self.parts:
-            tokenizer = getattr(pipe, part.tokenizer)
+            tokenizer = self.tokenizer(pipe, part)
             if tokenizer is None:  # loaded without it, as SD3 may be without T5
                 found.append([])
                 continue
@@ -156,7 +175,7 @@ class Adapter:
         kinds: list[TokenKind] = ["image"] * self.columns_before
         words: dict[str, Word] = {}
         for part, row in zip(self.parts, ids, strict=True):
-            found, kinds_here = read_tokens(getattr(pipe, part.tokenizer), row, part.spelling)
+            found, kinds_here = read_tokens(self.tokenizer(pipe, part), row, part.spelling)
             for word in found:
                 here = tuple(position + len(kinds) for position in word.positions)
                 known = words.get(word.label.lower())

@@ -31,6 +31,13 @@ class FluxAdapter(Adapter):
         "FluxInpaintPipeline",
         "FluxFillPipeline",
         "FluxKontextPipeline",
+        "FluxKontextInpaintPipeline",
+        "FluxControlPipeline",
+        "FluxControlImg2ImgPipeline",
+        "FluxControlInpaintPipeline",
+        "FluxControlNetPipeline",
+        "FluxControlNetImg2ImgPipeline",
+        "FluxControlNetInpaintPipeline",
     )
     denoiser_name = "transformer"
     sample_name = "hidden_states"
@@ -39,6 +46,7 @@ class FluxAdapter(Adapter):
     encodes_twice = True
     parts = (TextPart("text_encoder_2", "tokenizer_2", "sentencepiece", 512),)
     joint = True
+    processor_name = None
     feature_layers = ("transformer_blocks.*",)
 
     def layers(self, pipe: DiffusionPipeline, attends: Attends) -> Mapping[str, nn.Module]:

@@ -1,17 +1,20 @@
-"""Flux.2 klein: as Flux, but its text is a chat template read by Qwen, and its tokens are latents themselves."""
+"""Flux.2: as Flux, but its text is a chat template, and its tokens are latents themselves."""
+
+from typing import ClassVar
 
 from diffusers import DiffusionPipeline
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from denoscope.pipelines.adapters.base import DenoiserCall, TextPart, token_grid
 from denoscope.pipelines.adapters.flux import FluxAdapter
 
 
 class Flux2KleinAdapter(FluxAdapter):
-    """The template's own tokens count as beginning and end of the prompt."""
+    """Flux.2 klein: Qwen reads the text. The template's own tokens count as beginning and end of the prompt."""
 
     name = "flux-2-klein"
-    classes = ("Flux2KleinPipeline",)
+    classes: ClassVar[tuple[str, ...]] = ("Flux2KleinPipeline", "Flux2KleinInpaintPipeline")
     parts = (TextPart("text_encoder", "tokenizer", "chat", 512),)
     image_is_optional = True
     note = "what the chat template adds counts as beginning and end of the prompt"
@@ -33,3 +36,30 @@ class Flux2KleinAdapter(FluxAdapter):
         """A token is a place."""
         height, width = grid
         return latents[:, : height * width].transpose(1, 2).reshape(len(latents), -1, height, width)
+
+
+class Flux2Adapter(Flux2KleinAdapter):
+    """Flux.2 dev: Mistral reads the text, between ``[INST]`` and ``[/INST]``; guidance is told, so there is one branch.
+
+    What the pipeline calls its tokenizer is a processor of text and pictures.
+    """
+
+    name = "flux-2-dev"
+    classes = ("Flux2Pipeline",)
+    encodes_twice = False
+    parts = (TextPart("text_encoder", "tokenizer", "instruct", 512),)
+    note = "what the chat template and the system's message add counts as beginning and end of the prompt"
+
+    def tokenizer(self, pipe: DiffusionPipeline, part: TextPart) -> PreTrainedTokenizerBase | None:
+        """The processor's."""
+        found: PreTrainedTokenizerBase = pipe.tokenizer.tokenizer
+        return found
+
+    def tokenize(self, pipe: DiffusionPipeline, prompt: str) -> list[list[int]]:
+        """With the template and the system's message around the prompt, as the pipeline has it."""
+        said = (("system", pipe.system_message), ("user", prompt.replace("[IMG]", "")))
+        turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]
+        found = pipe.tokenizer.apply_chat_template(
+            [turns], tokenize=True, return_dict=True, padding="max_length", truncation=True, max_length=512
+        )
+        return [list(found["input_ids"][0])]

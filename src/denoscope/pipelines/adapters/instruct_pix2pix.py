@@ -1,10 +1,19 @@
-"""InstructPix2Pix (Brooks et al. 2023): Stable Diffusion told a picture to edit; three branches."""
+"""InstructPix2Pix (Brooks et al. 2023): Stable Diffusion, or SDXL, told a picture to edit; three branches."""
 
 from collections.abc import Mapping
 
 from diffusers import DiffusionPipeline
 
 from denoscope.pipelines.adapters.base import Adapter, Branch, DenoiserCall
+from denoscope.pipelines.adapters.stable_diffusion_xl import StableDiffusionXLAdapter
+
+
+def _branches(call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
+    """[prompt and picture, picture alone, neither], or the first of them."""
+    if not call.guided:
+        return {"cond": slice(0, rows)}
+    third = rows // 3
+    return {"cond": slice(0, third), "image": slice(third, 2 * third), "uncond": slice(2 * third, rows)}
 
 
 class InstructPix2PixAdapter(Adapter):
@@ -16,7 +25,15 @@ class InstructPix2PixAdapter(Adapter):
 
     def branches(self, pipe: DiffusionPipeline, call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
         """The prompt's branch comes first."""
-        if not call.guided:
-            return {"cond": slice(0, rows)}
-        third = rows // 3
-        return {"cond": slice(0, third), "image": slice(third, 2 * third), "uncond": slice(2 * third, rows)}
+        return _branches(call, rows)
+
+
+class InstructPix2PixXLAdapter(StableDiffusionXLAdapter):
+    """The same of SDXL."""
+
+    name = "stable-diffusion-xl-instruct-pix2pix"
+    classes = ("StableDiffusionXLInstructPix2PixPipeline",)
+
+    def branches(self, pipe: DiffusionPipeline, call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
+        """The prompt's branch comes first."""
+        return _branches(call, rows)

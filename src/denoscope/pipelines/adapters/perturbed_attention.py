@@ -22,7 +22,7 @@ class PerturbedAttentionAdapter(Adapter):
     """Stable Diffusion with PAG; self-attention is perturbed, cross-attention is as ever."""
 
     name = "stable-diffusion-pag"
-    classes = ("StableDiffusionPAGPipeline", "StableDiffusionPAGImg2ImgPipeline")
+    classes = ("StableDiffusionPAGPipeline", "StableDiffusionPAGImg2ImgPipeline", "StableDiffusionPAGInpaintPipeline")
 
     def branches(self, pipe: DiffusionPipeline, call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
         """The perturbed branch comes last."""
@@ -33,7 +33,11 @@ class PerturbedAttentionXLAdapter(StableDiffusionXLAdapter):
     """SDXL with PAG."""
 
     name = "stable-diffusion-xl-pag"
-    classes = ("StableDiffusionXLPAGPipeline", "StableDiffusionXLPAGImg2ImgPipeline")
+    classes = (
+        "StableDiffusionXLPAGPipeline",
+        "StableDiffusionXLPAGImg2ImgPipeline",
+        "StableDiffusionXLPAGInpaintPipeline",
+    )
 
     def branches(self, pipe: DiffusionPipeline, call: DenoiserCall, rows: int) -> Mapping[Branch, slice]:
         """The perturbed branch comes last."""

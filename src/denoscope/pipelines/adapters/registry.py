@@ -7,8 +7,8 @@ from diffusers import DiffusionPipeline
 
 from denoscope.pipelines.adapters.base import Adapter
 from denoscope.pipelines.adapters.flux import FluxAdapter
-from denoscope.pipelines.adapters.flux2 import Flux2KleinAdapter
-from denoscope.pipelines.adapters.instruct_pix2pix import InstructPix2PixAdapter
+from denoscope.pipelines.adapters.flux2 import Flux2Adapter, Flux2KleinAdapter
+from denoscope.pipelines.adapters.instruct_pix2pix import InstructPix2PixAdapter, InstructPix2PixXLAdapter
 from denoscope.pipelines.adapters.kandinsky import KandinskyDecoderAdapter, KandinskyPriorAdapter
 from denoscope.pipelines.adapters.perturbed_attention import PerturbedAttentionAdapter, PerturbedAttentionXLAdapter
 from denoscope.pipelines.adapters.pixart import PixArtAlphaAdapter, PixArtSigmaAdapter
@@ -25,12 +25,14 @@ ADAPTERS: Final[tuple[Adapter, ...]] = (
     StableDiffusion3Adapter(),
     FluxAdapter(),
     Flux2KleinAdapter(),
+    Flux2Adapter(),
     PixArtAlphaAdapter(),
     PixArtSigmaAdapter(),
     UnCLIPAdapter(),
     KandinskyPriorAdapter(),
     KandinskyDecoderAdapter(),
     InstructPix2PixAdapter(),
+    InstructPix2PixXLAdapter(),
     PerturbedAttentionAdapter(),
     PerturbedAttentionXLAdapter(),
     UnconditionalAdapter(),

@@ -9,12 +9,17 @@ from transformers import PreTrainedTokenizerBase
 TokenKind = Literal["bos", "words", "eos", "padding", "image", "picture"]
 """``image`` are embeddings of a picture among the text, ``picture`` the places of the picture itself."""
 
-Spelling = Literal["clip", "sentencepiece", "chat"]
-"""How a tokenizer marks words: at their end (CLIP), at their beginning (T5), or within a chat template (Qwen)."""
+Spelling = Literal["clip", "sentencepiece", "chat", "instruct"]
+"""How a tokenizer marks words: at their end (CLIP), at their beginning (T5), in a chat template (Qwen, Mistral)."""
 
 _WORD_END: Final = "</w>"
 _WORD_BEGINS: Final = "▁"
 _BYTES_BEGIN: Final = ("Ġ", "Ċ")
+# What comes ahead of the user's words, how many tokens further they begin, and what ends them.
+_TURNS: Final[dict[Spelling, tuple[str, int, str]]] = {
+    "chat": ("user", 2, "<|im_end|>"),  # a line break after the name
+    "instruct": ("[INST]", 1, "[/INST]"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ def _extent(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spelled: Sequence[str], spelling: Spelling
 ) -> tuple[int, int, list[TokenKind]]:
     """Where the prompt begins and ends, and the kind of every token."""
-    if spelling == "chat":
-        return _user_turn(tokenizer, ids, spelled)
+    if spelling in _TURNS:
+        return _user_turn(tokenizer, ids, spelled, spelling)
     start = 1 if spelling == "clip" else 0
     # The padding token may be the end token itself (SD 1.x): only the first one ends the prompt.
     end = next((i for i, token in enumerate(ids) if i >= start and token == tokenizer.eos_token_id), len(ids))
@@ -77,18 +82,22 @@ def _extent(
 
 
 def _user_turn(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spelled: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spelled: Sequence[str], spelling: Spelling
 ) -> tuple[int, int, list[TokenKind]]:
-    """The prompt lies between the user's line and the next end of a turn; what the template adds begins and ends it."""
+    """The prompt lies between the marks of the user's turn; what the template adds begins and ends it.
+
+    Padding may stand on either side.
+    """
+    mark, further, ending = _TURNS[spelling]
     try:
-        user = spelled.index("user")
+        start = spelled.index(mark) + further
     except ValueError as error:
         raise ValueError("the chat template has no turn of the user") from error
-    start = user + 2  # the line break after it
-    end = next((i for i in range(start, len(ids)) if spelled[i] == "<|im_end|>"), len(ids))
+    end = next((i for i in range(start, len(ids)) if spelled[i] == ending), len(ids))
     padding = tokenizer.pad_token_id
     kinds: list[TokenKind] = [
-        "padding" if token == padding and i > end else "bos" if i < start else "words" if i < end else "eos"
+        "padding" if token == padding and not start <= i <= end
+        else "bos" if i < start else "words" if i < end else "eos"
         for i, token in enumerate(ids)
-    ]
+    ]  # fmt: skip
     return start, end, kinds

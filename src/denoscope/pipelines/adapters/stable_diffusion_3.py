@@ -24,7 +24,13 @@ class StableDiffusion3Adapter(Adapter):
     """
 
     name = "stable-diffusion-3"
-    classes = ("StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline", "StableDiffusion3InpaintPipeline")
+    classes = (
+        "StableDiffusion3Pipeline",
+        "StableDiffusion3Img2ImgPipeline",
+        "StableDiffusion3InpaintPipeline",
+        "StableDiffusion3ControlNetPipeline",
+        "StableDiffusion3ControlNetInpaintingPipeline",
+    )
     denoiser_name = "transformer"
     sample_name = "hidden_states"
     patch = 2
@@ -33,6 +39,7 @@ class StableDiffusion3Adapter(Adapter):
         TextPart("text_encoder_3", "tokenizer_3", "sentencepiece", 256),
     )
     joint = True
+    processor_name = "JointAttnProcessor2_0"
     feature_layers = ("transformer_blocks.*",)
     note = "a call with skipped layers (skip-layer guidance) is not counted"
 

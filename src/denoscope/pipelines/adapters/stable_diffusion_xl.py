@@ -18,6 +18,8 @@ class StableDiffusionXLAdapter(Adapter):
         "StableDiffusionXLImg2ImgPipeline",
         "StableDiffusionXLInpaintPipeline",
         "StableDiffusionXLControlNetPipeline",
+        "StableDiffusionXLControlNetImg2ImgPipeline",
+        "StableDiffusionXLControlNetInpaintPipeline",
     )
     parts = (TextPart("text_encoder_2", "tokenizer_2", "clip"),)
     # SDXL has three levels.

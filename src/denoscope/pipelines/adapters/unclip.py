@@ -12,6 +12,7 @@ class AddedKeysAdapter(Adapter):
     """U-Nets whose self-attention has the text's keys added in front: [text, places]."""
 
     joint = True
+    processor_name = "AttnAddedKVProcessor2_0"
 
     def layers(self, pipe: DiffusionPipeline, attends: Attends) -> Mapping[str, nn.Module]:
         """The layers with added keys: both kinds of attention in one."""

@@ -12,7 +12,7 @@ class UnconditionalAdapter(Adapter):
     """``UNet2DModel`` in a pipeline: ``attentions.N`` at some levels."""
 
     name = "unconditional"
-    classes = ("DDPMPipeline", "DDIMPipeline", "LDMPipeline")
+    classes = ("DDPMPipeline", "DDIMPipeline", "LDMPipeline", "LDMSuperResolutionPipeline")
     encode_method = None
     parts = ()
     feature_layers = ("down_blocks.*", "mid_block", "up_blocks.*")
