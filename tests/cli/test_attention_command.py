@@ -48,6 +48,8 @@ def test_a_run_folder_is_written(run: Denoscope, tiny_folder: Path, tmp_path: Pa
         "steps": ["0", "3"],
         "layers": "*",
         "self": None,
+        "heads": False,
+        "features": None,
         "branch": "cond",
         "negative_prompt": "",
         "seed": 7,
@@ -201,8 +203,77 @@ def test_the_negative_prompts_words(run: Denoscope) -> None:
         (["--branch", "both"], "give cond or uncond"),
         (["--self", "0.2"], "give left,top,right,bottom"),
         (["--self", "0.5,0,0.2,1"], "in that order"),
+        (["--self", "0.5,0,1,0.5", "--heads"], "leave one out"),
+        (["--features", " , "], "--features names no layer"),
+        (["--features", "middle"], "is called 'middle'; its parts are conv_in"),
+        (["--features", "mid_block,up_blocks.7"], "is called 'up_blocks.7'"),
     ],
 )
 def test_branches_and_regions_that_are_none(run: Denoscope, arguments: list[str], told: str, tmp_path: Path) -> None:
     assert_refused(run(PROMPT, *arguments), told)
     assert files(tmp_path) == []
+
+
+def test_heads_apart(run: Denoscope, loaded_pipe: "StableDiffusionPipeline", tmp_path: Path) -> None:
+    ended = run(PROMPT, *QUICK, "--words", "circle,red", "--heads", "--out", "run")
+    assert ended.code == 0
+    assert {"run/heads.png", "run/heads.svg"} <= set(files(tmp_path))
+    assert {"heads.png", "heads.svg"} <= set(RunFolder.open("run").manifest.files)
+    table = read("run/attention.nc")
+    pipe = copy.deepcopy(loaded_pipe)
+    seen = trace_generation(pipe, plan_generation(pipe, PROMPT, steps=4), heads=True, x0=False).trace["attention"]
+    apart = table["attention_heads"]
+    assert apart.dims == ("shown_word", "shown_step", "layer", "head", "y", "x")
+    assert (apart["shown_word"].values.tolist(), apart["shown_step"].values.tolist()) == (["red", "circle"], [0, 3])
+    for word, number in (("red", 1), ("circle", 2)):
+        expected = seen.values[number][[0, 3]]
+        np.testing.assert_allclose(apart.sel(shown_word=word), expected, atol=1e-6)
+    # Heads of a layer are averaged before layers are: these have different numbers of them.
+    means = np.nanmean(np.nanmean(seen.values, axis=3), axis=2)
+    np.testing.assert_allclose(table["attention"], means, atol=1e-6)
+    shown = next(line for line in ended.out.splitlines() if line.startswith("heads of "))
+    layer = shown.split()[2]
+    maps = np.nanmean(seen.sel(word="red").values[[0, 3]], axis=(0, 2)).reshape(seen.sizes["layer"], -1)
+    share = maps / maps.sum(1, keepdims=True)
+    assert layer == seen["layer"].values[np.exp(-(share * np.log(share)).sum(1)).argmin()]
+    assert shown.endswith("for 'red'")
+    texts = [element.text for element in ElementTree.parse("run/heads.svg").iter("{http://www.w3.org/2000/svg}text")]
+    heads = pipe.unet.get_submodule(layer).heads
+    assert [text for text in texts if text and text.startswith("head ")] == [f"head {head}" for head in range(heads)]
+
+
+def test_heads_in_json(run: Denoscope) -> None:
+    layer = "mid_block.attentions.0.transformer_blocks.0.attn2"
+    ended = run("a circle", *QUICK, "--heads", "--layers", "mid_block.*", "--out", "run", "--json")
+    assert json.loads(ended.out)["heads"] == {"word": "circle", "layer": layer}
+
+
+@pytest.mark.parametrize(
+    ("asked", "layers"),
+    [
+        ("mid_block, up_blocks.*", ["mid_block", "up_blocks.0", "up_blocks.1", "up_blocks.2"]),
+        ("auto", ["down_blocks.2", "mid_block", "up_blocks.1"]),
+    ],
+)
+def test_features_are_those_of_the_trace(
+    run: Denoscope, loaded_pipe: "StableDiffusionPipeline", asked: str, layers: list[str]
+) -> None:
+    assert run(PROMPT, *QUICK, "--features", asked, "--out", "run").code == 0
+    folder = RunFolder.open("run")
+    assert "features.nc" in folder.manifest.files
+    assert folder.damaged() == []
+    pipe = copy.deepcopy(loaded_pipe)
+    seen = trace_generation(pipe, plan_generation(pipe, PROMPT, steps=4), features=layers, x0=False).features
+    with xr.open_datatree("run/features.nc", engine="h5netcdf") as tree:
+        assert sorted(tree.children) == layers
+        for layer in layers:
+            for name in ("mean", "std", "grid"):
+                np.testing.assert_array_equal(tree[layer][name], seen[layer][name].astype("float32"))
+            assert tree[layer]["branch"].values.tolist() == ["cond", "uncond"]
+
+
+def test_help_shows_how_heads_and_features_are_asked_for(denoscope: Denoscope) -> None:
+    told = " ".join(denoscope("attention", "--help").out.split())
+    assert "--heads" in told
+    assert "--features" in told
+    assert "mid_block,up_blocks.*" in told

@@ -1,12 +1,9 @@
 """``denoscope attention``: draw one picture and measure where its words look."""
 
-import json
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,47 +12,34 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
+from denoscope.cli.attention_tables import find, heads_of, layer_of_heads, measure, measure_region, without_heads
+from denoscope.cli.attention_telling import tell
+from denoscope.cli.feature_file import write_features
 from denoscope.cli.manifests import manifest_of
-from denoscope.cli.options import OptionError, parse_indices, parse_words
+from denoscope.cli.options import OptionError, parse_indices, parse_layers, parse_words
 from denoscope.cli.quiet import quieten_libraries
-from denoscope.runs import RunManifest, new_run
+from denoscope.runs import NewRun, new_run
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
+    from numpy.typing import NDArray
 
-    from denoscope.observer import Binding
     from denoscope.observer.regions import Region
     from denoscope.pipelines.adapters import Branch
+    from denoscope.reports.figures.canvas import Drawing
 
 EXAMPLES: Final = (
     "Examples:\n\n"
     'denoscope attention "a red circle above a blue square"\n\n'
     'denoscope attention "a large striped green cross" --words striped,cross --steps 0,5,10,24 --seed 7\n\n'
     'denoscope attention "a dog on a mat" --model ./my-stable-diffusion --layers "up_blocks.*" --out maps --json\n\n'
-    'denoscope attention "a red circle above a blue square" --self 0.3,0.1,0.6,0.4'
+    'denoscope attention "a red circle above a blue square" --self 0.3,0.1,0.6,0.4\n\n'
+    'denoscope attention "a red circle" --words circle --heads --layers "mid_block.*"\n\n'
+    'denoscope attention "a red circle" --features "mid_block,up_blocks.*"'
 )
 _EARLY_TO_LATE: Final = (0.1, 0.3, 0.6, 0.9)
 """Where in a run the steps lie that are shown unless others are asked for."""
-_KINDS: Final = {"bos": "BOS", "eos": "EOS", "image": "image embeddings", "picture": "the picture itself"}
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """How much the maps of two words share, as soft and hard intersection over union."""
-
-    words: tuple[str, str]
-    soft: float
-    hard: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was measured, of the words shown: areas at the first and the last step, masses, overlaps, bindings."""
-
-    areas: dict[str, tuple[float, float]]
-    masses: dict[str, float]
-    overlaps: tuple[Overlap, ...]
-    bindings: "tuple[Binding, ...]"
 
 
 def attention(
@@ -77,6 +61,16 @@ def attention(
             help="Show where a part of the picture looks instead of the words: left, top, right, bottom from 0 to 1.",
         ),
     ] = None,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Also the words' maps of each head apart: heads.png, heads.svg.")
+    ] = False,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYERS",
+            help="Also what layers give out, pooled, into features.nc: names or globs separated by commas, or auto.",
+        ),
+    ] = None,
     branch: Annotated[str, typer.Option(help="Branch of guidance that is read: cond or uncond.")] = "cond",
     negative_prompt: Annotated[str, typer.Option(help="What the picture should not show.")] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
@@ -91,14 +85,18 @@ def attention(
     """Draw one picture and measure where its words look, from noise to picture.
 
     Writes a run folder: grid.png and grid.svg (words by steps over the picture), curve.svg (how wide each word looks),
-    attention.nc (maps and measures), images/final.png and run.json. Prints how wide each word looks early and late,
-    how much attention goes to the start, end and padding tokens, how much words share, and whether "red" lies on its
-    own noun.
+    attention.nc (maps and measures), images/final.png and run.json; with --heads also heads.png and heads.svg (heads of
+    one layer by steps, for the first word shown), with --features also features.nc (a group for each layer).
+    Prints how wide each word looks early and late, how much attention goes to the start, end and padding tokens, how
+    much words share, and whether "red" lies on its own noun.
     """
     asked, chosen, part = parse_words(words), parse_indices(steps, "--steps"), _parse_region(region)
+    outputs = parse_layers(features, "--features")
     side: Branch = _parse_branch(branch)
     if side == "uncond" and not negative_prompt.strip() and part is None:
         raise OptionError("--branch uncond has words only with --negative-prompt; give one, or --self")
+    if heads and part is not None:
+        raise OptionError("--heads has the heads of the words' maps apart, which --self has none of; leave one out")
     started = datetime.now(UTC)
     clock = time.perf_counter()
     quieten_libraries()
@@ -107,7 +105,7 @@ def attention(
     from denoscope.pipelines import load
     from denoscope.pipelines.adapters import adapter_for
     from denoscope.reports.figures.attention_grid import area_curves, attention_grid
-    from denoscope.reports.figures.canvas import to_image, to_svg
+    from denoscope.reports.figures.canvas import to_svg
 
     with new_run(out, slug=prompt) as run:
         pipe = load(model, device)
@@ -137,19 +135,26 @@ def attention(
                 layers=layers,
                 branch=side,
                 region=part,
+                heads=heads,
+                features=outputs,
                 x0=False,
             )
-        table = _measure(traced.trace) if part is None else _measure_region(traced.trace)
+        mean = without_heads(traced.trace)
+        table = measure(mean) if part is None else measure_region(mean)
         told = negative_prompt if side == "uncond" else prompt
         known = [str(word) for word in table["word"].values]
         shown = _words_shown(pipe, told, asked, known) if part is None else known
         Image.fromarray(traced.picture).save(run.images / "final.png")
-        grid = attention_grid(table["attention"].sel(word=shown), traced.picture, at)
-        to_image(grid).save(run.folder / "grid.png", optimize=True)
-        (run.folder / "grid.svg").write_text(to_svg(grid), "utf-8", newline="\n")
+        _draw(run, "grid", attention_grid(table["attention"].sel(word=shown), traced.picture, at))
         curve = to_svg(area_curves(table.sel(word=shown)))
         (run.folder / "curve.svg").write_text(curve, "utf-8", newline="\n")
+        shown_heads = None
+        if heads:
+            table = table.assign(attention_heads=heads_of(traced.trace, shown, at))
+            shown_heads = (shown[0], layer_of_heads(table["attention_heads"], shown[0]))
+            _draw(run, "heads", _grid_of_heads(table["attention_heads"], *shown_heads, traced.picture, at))
         run.write_trace(table, "attention.nc")
+        write_features(traced.features, run.folder / "features.nc")
         manifest = run.finish(
             manifest_of(
                 "attention",
@@ -162,6 +167,8 @@ def attention(
                     "steps": [str(step) for step in at],
                     "layers": layers,
                     "self": region,
+                    "heads": heads,
+                    "features": features,
                     "branch": side,
                     "negative_prompt": negative_prompt,
                     "seed": seed,
@@ -174,8 +181,28 @@ def attention(
                 words=shown,
             )
         )
-    found = _found(traced.trace, table, shown)
-    _tell(run.final, manifest, found, traced.warnings, at, as_json)
+    found = replace(find(mean, table, shown), heads=shown_heads)
+    tell(run.final, manifest, found, traced.warnings, at, as_json)
+
+
+def _draw(run: NewRun, name: str, drawing: "Drawing") -> None:
+    from denoscope.reports.figures.canvas import to_image, to_svg
+
+    to_image(drawing).save(run.folder / f"{name}.png", optimize=True)
+    (run.folder / f"{name}.svg").write_text(to_svg(drawing), "utf-8", newline="\n")
+
+
+def _grid_of_heads(
+    maps: "xr.DataArray", word: str, layer: str, picture: "NDArray[np.uint8]", steps: Sequence[int]
+) -> "Drawing":
+    """A row of maps for each head of a layer, under the name of a word."""
+    from denoscope.reports.figures.attention_grid import attention_grid
+
+    own = maps.sel(shown_word=word, layer=layer, drop=True).dropna("head", how="all")
+    rows = own.rename(head="word", shown_step="step").assign_coords(
+        word=[f"head {head}" for head in range(own.sizes["head"])]
+    )
+    return replace(attention_grid(rows, picture, steps), title=f"Heads of {layer}: {word}")
 
 
 def _parse_region(text: str | None) -> "Region | None":
@@ -213,113 +240,3 @@ def _words_shown(pipe: object, prompt: str, asked: Sequence[str] | None, words: 
         return [word for run in runs_of(words) for word in run] or words
     adapter = adapter_for(pipe)
     return [word.label for word in select_words(adapter.prompt_tokens(pipe, adapter.tokenize(pipe, prompt)), asked)]
-
-
-def _measure(trace: "xr.Dataset") -> "xr.Dataset":
-    """The maps of all words, averaged over layers, and their measures: what ``attention.nc`` holds."""
-    import xarray as xr
-
-    from denoscope.observer import overlap, sharpening, word_maps
-
-    maps = word_maps(trace)
-    mean = maps.mean("step", skipna=True)
-    # One word against all at a time: all against all of a long prompt would take gigabytes.
-    shared = xr.concat([overlap(mean, mean.sel(word=word, drop=True)) for word in mean["word"].values], "other_word")
-    shared = shared.assign_coords(other_word=mean["word"].values)
-    table = sharpening(trace).assign(
-        attention=maps,
-        token_mass=trace["token_mass"].mean("layer").transpose("token_kind", "step"),
-        soft_overlap=shared["soft"],
-        hard_overlap=shared["hard"],
-    )
-    table.attrs = dict(trace.attrs) | {"layers": " ".join(str(name) for name in trace["layer"].values)}
-    return table.astype("float32")
-
-
-def _measure_region(trace: "xr.Dataset") -> "xr.Dataset":
-    """Where the region looks, averaged over layers, under the name of a word, and how wide."""
-    import xarray as xr
-
-    from denoscope.observer import sharpening
-
-    maps = trace["self_attention"].mean("layer").expand_dims(word=["the region"])
-    table = sharpening(xr.Dataset({"attention": maps}, {"logsnr": trace["logsnr"]})).assign(attention=maps)
-    table.attrs = dict(trace.attrs) | {"layers": " ".join(str(name) for name in trace["layer"].values)}
-    return table.astype("float32")
-
-
-def _found(trace: "xr.Dataset", table: "xr.Dataset", shown: Sequence[str]) -> Found:
-    from denoscope.observer import bindings
-
-    areas = table["effective_area"]
-    if "token_mass" not in table:
-        return Found({word: (float(areas[0, 0]), float(areas[0, -1])) for word in shown}, {}, (), ())
-    masses = table["token_mass"].mean("step")
-    return Found(
-        {word: (float(areas.sel(word=word)[0]), float(areas.sel(word=word)[-1])) for word in shown},
-        {str(kind): float(masses.sel(token_kind=kind)) for kind in masses["token_kind"].values},
-        tuple(
-            Overlap(
-                pair,
-                *(
-                    float(table[name].sel(word=pair[0], other_word=pair[1]))
-                    for name in ("soft_overlap", "hard_overlap")
-                ),
-            )
-            for pair in combinations(shown, 2)
-        ),
-        tuple(found for found in bindings(trace) if found.modifier in shown),
-    )
-
-
-def _tell(
-    folder: Path, manifest: RunManifest, found: Found, cautions: Sequence[str], steps: Sequence[int], as_json: bool
-) -> None:
-    cautions = [*cautions, *(each.warning for each in found.bindings if each.warning is not None)]
-    if as_json:
-        told = {
-            "run": str(folder),
-            "warnings": cautions,
-            "steps": list(steps),
-            "effective_area": {
-                word: {"first": _known(first), "last": _known(last)} for word, (first, last) in found.areas.items()
-            },
-            "token_mass": {kind: _known(mass) for kind, mass in found.masses.items()},
-            "overlap": [
-                {"words": list(each.words), "soft": _known(each.soft), "hard": _known(each.hard)}
-                for each in found.overlaps
-            ],
-            "binding": [asdict(each) | {"warning": each.warning} for each in found.bindings],
-            "manifest": manifest.model_dump(mode="json"),
-        }
-        typer.echo(json.dumps(told, allow_nan=False))
-        return
-    for caution in cautions:
-        typer.echo(f"warning: {_printable(caution)}", err=True)
-    room = max((len(_printable(word)) for word in found.areas), default=0)
-    typer.echo("effective area of each word's map, first step → last step")
-    for word, (first, last) in found.areas.items():
-        typer.echo(f"  {_printable(word):{room}}  {first:.3f} → {last:.3f}")
-    if found.masses:
-        typer.echo("attention by kind of token, mean over steps and layers")
-        typer.echo("  " + ", ".join(f"{_KINDS.get(kind, kind)} {mass:.3f}" for kind, mass in found.masses.items()))
-    if found.overlaps:
-        typer.echo("overlap of maps: soft IoU, hard IoU at half the maximum")
-    for each in found.overlaps:
-        first_word, second_word = (_printable(word) for word in each.words)
-        typer.echo(f"  {first_word:{room}}  {second_word:{room}}  {each.soft:.3f}  {each.hard:.3f}")
-    if found.bindings:
-        typer.echo("binding: -1 on another noun … 1 on its own")
-    for bound in found.bindings:
-        own, rival = _printable(bound.noun), _printable(bound.rival)
-        typer.echo(f"  {_printable(bound.modifier):{room}}  {bound.score:+.3f}  {own!r} against {rival!r}")
-    typer.echo(str(folder))
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 6)
-
-
-def _printable(text: str) -> str:
-    """Words come from anybody: what would steer the terminal is replaced."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)

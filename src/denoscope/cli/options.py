@@ -19,6 +19,22 @@ def parse_words(words: str | None) -> list[str] | None:
     return parsed
 
 
+def parse_layers(text: str | None, option: str) -> list[str] | bool:
+    """Layers' names or globs separated by commas; ``True`` of "auto", a model's usual ones; ``False`` of ``None``.
+
+    Raises :class:`OptionError` naming ``option`` where there is none.
+
+    >>> parse_layers("mid_block, up_blocks.*", "--features"), parse_layers("auto", "--features")
+    (['mid_block', 'up_blocks.*'], True)
+    """
+    if text is None:
+        return False
+    parsed = [name.strip() for name in text.split(",") if name.strip()]
+    if not parsed:
+        raise OptionError(f"{option} names no layer: give names or globs separated by commas, or auto")
+    return True if parsed == ["auto"] else parsed
+
+
 def parse_indices(text: str | None, option: str) -> list[int] | None:
     """Numbers from 0 separated by commas, each kept once, in their order; ``None`` stays.
 

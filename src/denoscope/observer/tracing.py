@@ -41,7 +41,8 @@ class Traced:
     """A watched generation.
 
     ``picture`` and each of ``x0_pictures`` (one per step, or none) are ``(H, W, 3)`` uint8. ``seconds`` has the wall
-    time of ``generate`` and ``decode``. ``warnings`` are plain sentences.
+    time of ``generate`` and ``decode``. ``features`` has what layers gave out, pooled, by layer.
+    ``warnings`` are plain sentences.
     """
 
     generation: Generation
@@ -49,6 +50,7 @@ class Traced:
     picture: NDArray[np.uint8]
     x0_pictures: list[NDArray[np.uint8]]
     seconds: dict[str, float]
+    features: dict[str, xr.Dataset]
     warnings: tuple[str, ...]
 
 
@@ -162,6 +164,8 @@ def trace_generation(
     layers: str = "*",
     branch: Branch = "cond",
     region: Region | None = None,
+    heads: bool = False,
+    features: bool | Sequence[str] = False,
     x0: bool = True,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
@@ -169,7 +173,7 @@ def trace_generation(
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
     the index of each finished step. ``layers`` limits the layers (a glob on dotted names), ``branch`` is the branch of
     guidance that is read. With a ``region`` (see :func:`observe`) the trace has ``self_attention``, where the region
-    looks, in place of the words'. ``x0=False`` leaves out the
+    looks, in place of the words'. ``heads`` and ``features`` are those of :func:`observe`. ``x0=False`` leaves out the
     predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
     """
     adapter = adapter_for(pipe)
@@ -188,7 +192,17 @@ def trace_generation(
     started = time.perf_counter()
     attention: Attends | None = "cross" if adapter.layers(pipe, "cross") else None
     attention = attention if region is None else "self"
-    watching = observe(pipe, attention=attention, words=words, layers=layers, branch=branch, region=region, x0=x0)
+    watching = observe(
+        pipe,
+        attention=attention,
+        words=words,
+        layers=layers,
+        branch=branch,
+        region=region,
+        heads=heads,
+        features=features,
+        x0=x0,
+    )
     with watching as watch:
         output = pipe(
             prompt=generation.prompt,
@@ -214,7 +228,8 @@ def trace_generation(
         guidance_scale=generation.guidance_scale,
     )
     seconds = {"generate": generated - started, "decode": time.perf_counter() - generated}
-    return Traced(generation, trace, picture, x0_pictures, seconds, tuple(warnings))
+    pooled = watch.features if features else {}
+    return Traced(generation, trace, picture, x0_pictures, seconds, pooled, tuple(warnings))
 
 
 def _further(
