@@ -269,7 +269,7 @@ def test_features_are_those_of_the_trace(
         for layer in layers:
             for name in ("mean", "std", "grid"):
                 np.testing.assert_array_equal(tree[layer][name], seen[layer][name].astype("float32"))
-            assert tree[layer]["branch"].values.tolist() == ["cond", "uncond"]
+            assert list(tree[layer].coords["branch"].values) == ["cond", "uncond"]
 
 
 def test_help_shows_how_heads_and_features_are_asked_for(denoscope: Denoscope) -> None:

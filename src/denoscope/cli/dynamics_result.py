@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,8 +30,14 @@ def write_results(
     seed: int,
     progress: "Progress",
 ) -> "xr.Dataset":
-    """Measure every cell; write dynamics.nc, beliefs.nc, atlas.nc and curves.svg; return what dynamics.nc holds."""
+    """Measure every cell; write dynamics.nc, beliefs.nc, layers.nc, atlas.nc, anomalies.json and the figure.
+
+    Returns what dynamics.nc holds.
+    """
     # Imported here, so that --help needs no torch.
+    import xarray as xr
+
+    from denoscope.information.dynamics import anomalies, transfer
     from denoscope.information.estimators import cross_check
     from denoscope.information.population import Parts, atlas, measure_slot, summarise
     from denoscope.reports.figures.canvas import to_image, to_svg
@@ -53,6 +60,12 @@ def write_results(
         beliefs.append(found)
     results = summarise(beliefs, seed=seed)
     results.attrs["estimator"] = estimator
+    found_anomalies = anomalies(beliefs, seed=seed)
+    told = [asdict(each) for each in found_anomalies]
+    (folder / "anomalies.json").write_text(json.dumps(told, indent=2) + "\n", "utf-8", newline="\n")
+    last = len(parts.levels) - 1
+    shared = [transfer(each, sorted({last // 2, last})) for each in beliefs]
+    _write(xr.concat(shared, "slot"), folder / "layers.nc")
     _write(results, folder / "dynamics.nc")
     _write(atlas(parts, population), folder / "atlas.nc")
     figure = dynamics_figure(results)
@@ -66,6 +79,11 @@ def _write(dataset: "xr.Dataset", path: Path, group: str | None = None, mode: Li
         name: {"zlib": 1, "complevel": 4} for name, held in dataset.data_vars.items() if held.dtype.kind == "f"
     }
     dataset.to_netcdf(path, mode=mode, group=group, engine="h5netcdf", encoding=encoding)
+
+
+def _anomalies_of(folder: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads((folder / "anomalies.json").read_text("utf-8"))
+    return found
 
 
 def tell(folder: Path, results: "xr.Dataset", warnings: Sequence[str], manifest: RunManifest, as_json: bool) -> None:
@@ -115,6 +133,8 @@ def tell(folder: Path, results: "xr.Dataset", warnings: Sequence[str], manifest:
             _with_interval(locked) if locked[0] is not None else "—",
         )
     Console(width=120).print(table)
+    for each in _anomalies_of(folder):
+        typer.echo(f"{each['kind']}: {each['sentence']}; {each['advice']}")
     typer.echo(str(folder))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from denoscope.information.dynamics import curves, information, times
+from denoscope.information.dynamics import curves, increments, information, times
 
 _CELL = ("slot", "branch", "layer")
 
@@ -17,16 +17,16 @@ def summarise(beliefs: Sequence[xr.Dataset], *, draws: int = 1000, seed: int = 0
     for slots with as many of each, so that differences between slots are paired.
 
     Returns over ``(slot, branch, layer, step)`` ``information``, ``conditional_entropy``, ``fraction_known``,
-    ``belief``, ``curve`` and ``rate``, and over ``(slot, branch, layer)`` ``t10``, ``t50``, ``t90``, ``t_peak`` and
-    ``lock_in`` in logsnr, each with ``_low`` and ``_high`` (90 %) and the times with ``_reason``; ``entropy`` and
-    ``null_threshold`` over ``(slot,)``.
+    ``belief``, ``curve``, ``rate`` and ``increment`` (over the layer before), and over ``(slot, branch, layer)``
+    ``t10``, ``t50``, ``t90``, ``t_peak`` and ``lock_in`` in logsnr, each with ``_low`` and ``_high`` (90 %) and the
+    times with ``_reason``; ``entropy`` and ``null_threshold`` over ``(slot,)``.
     """
     found = []
     for dataset in beliefs:
         measured = information(dataset, draws=draws, seed=seed)
         bent = curves(dataset, draws=draws, seed=seed)
         decided = times(dataset, draws=draws, seed=seed)
-        told = xr.merge([measured, bent], combine_attrs="override")
+        told = xr.merge([measured, bent, increments(dataset, draws=draws, seed=seed)], combine_attrs="override")
         for name in ("peak", "lock_in"):
             for ending in ("", "_low", "_high", "_reason"):
                 told[("t_peak" if name == "peak" else name) + ending] = decided[name + ending]
