@@ -121,5 +121,5 @@ def _strip(values: NDArray[np.float64], axis: StepAxis, left: float, top: float)
     for step in range(values.shape[1]):
         x, to = _across(axis, float(edges[step]), left), _across(axis, float(edges[step + 1]), left)
         shades = colours(np.clip(np.nan_to_num(values[:, step]), 0, 1))[:, None]
-        items.append(Picture(x, top, to - x, _ROW * len(values), np.rint(shades).astype(np.uint8)))
+        items.append(Picture(x, top, to - x + 0.5, _ROW * len(values), np.rint(shades).astype(np.uint8)))
     return items
