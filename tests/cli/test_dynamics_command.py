@@ -1,6 +1,8 @@
 """``denoscope dynamics`` from the command line to the run folder, in this process."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +141,17 @@ def test_slots_are_proposed_for_a_prompt(denoscope: Denoscope) -> None:
     assert ended.code == 0
     assert json.loads(ended.out)["template"] == "a {small} {red} {circle}"
     assert_refused(denoscope("dynamics", "--from-prompt", "a red circle", "--out", "slots.yaml"), "exists already")
+
+
+def test_two_processes_give_the_numbers_of_one(run: Denoscope, tiny_folder: Path) -> None:
+    asked = (*SLOTS, "--contexts", "2", "--seeds", "2", "--num-inference-steps", "2", "--permutations", "0")
+    assert run(*asked, "--out", "one").code == 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29617"]
+    command = [*launch, "-m", "denoscope", "dynamics", "--model", str(tiny_folder), *asked, "--out", "two"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    with (
+        xr.open_dataset("one/dynamics.nc", engine="h5netcdf") as one,
+        xr.open_dataset("two/dynamics.nc", engine="h5netcdf") as two,
+    ):
+        xr.testing.assert_identical(one.load().drop_attrs(), two.load().drop_attrs())

@@ -111,9 +111,11 @@ def dynamics(
     from denoscope.information.estimators import cross_check
     from denoscope.information.population import ExperimentPlan, draw_population, estimate_cost
     from denoscope.pipelines import load, model_sha256
+    from denoscope.pipelines.loading import pick_device
 
     cross_check(estimator)  # a name that is none is told before anything is drawn
-    state = PartialState()
+    # Without being told, it takes two processes without CUDA for one each.
+    state = PartialState(cpu=pick_device(device).type == "cpu")
     plan = ExperimentPlan.read(resume) if resume is not None else None
     pipe = load(model if plan is None else plan.model, device)
     pipe.set_progress_bar_config(disable=True)

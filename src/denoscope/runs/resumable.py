@@ -18,9 +18,9 @@ def begin_run(out: Path | None, slug: str, root: Path = ROOT) -> Path:
     Raises :class:`RunError` when the place is taken or can't be made.
     """
     folder = root / run_name(slug) if out is None else out
+    if out is not None and folder.is_dir() and any(folder.iterdir()):
+        raise RunError(f"{out} already exists and is not empty: choose another --out, or go on with --resume {out}")
     try:
-        if out is not None and folder.is_dir() and any(folder.iterdir()):
-            raise RunError(f"{out} already exists and is not empty: choose another --out, or go on with --resume {out}")
         folder.mkdir(parents=True, exist_ok=out is not None)
     except FileExistsError:
         raise RunError(f"{folder} is there already; choose a folder with --out") from None
