@@ -65,7 +65,7 @@ def test_a_run_that_was_stopped_goes_on_and_gives_the_same_numbers(
     assert before > 0
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    assert denoscope("dynamics", "--resume", "half", "--permutations", "20").code == 0
+    assert denoscope("dynamics", "--resume", "half").code == 0
     for name in ("dynamics.nc", "atlas.nc"):
         with (
             xr.open_dataset(f"whole/{name}", engine="h5netcdf") as one,

@@ -74,7 +74,7 @@ def dynamics(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pictures of a prompt drawn at once.")] = 16,
     keep_features: Annotated[bool, typer.Option("--keep-features", help="Keep the pooled features on disk.")] = False,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped, as it was planned.")] = None,
     estimate: Annotated[bool, typer.Option("--estimate", help="Say what the run would cost, and stop.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Run folder to write; by default runs/TIME-TEMPLATE.")] = None,
@@ -87,7 +87,9 @@ def dynamics(
     branch without the prompt), "injected" what the prompt's branch carries.
 
     Writes a run folder: dynamics.nc (information, intervals, decision times), beliefs.nc (every picture's log beliefs),
-    atlas.nc (every channel at every step), curves.svg and run.json. A run that was stopped goes on with --resume.
+    layers.nc (what layers share), atlas.nc (every channel at every step), anomalies.json, curves.svg and run.json. A
+    run that was stopped goes on with --resume; all that decides its numbers is in its plan, so other options say
+    nothing then.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     quieten_libraries()
@@ -134,6 +136,8 @@ def dynamics(
             num_inference_steps=num_inference_steps,
             guidance_scale=guidance_scale,
             batch=batch,
+            estimator=estimator,
+            permutations=permutations,
         )
     elif plan.model_sha256 != model_sha256(pipe):
         raise OptionError(f"the model {plan.model!r} is another than the run {resume} began with: begin a new run")
@@ -181,7 +185,13 @@ def dynamics(
         clock = time.perf_counter()
         with Progress(*columns, console=console, transient=True, disable=as_json) as progress:
             found = write_results(
-                folder, folder / _PARTS, population, estimator, permutations, seed=plan.seed, progress=progress
+                folder,
+                folder / _PARTS,
+                population,
+                plan.estimator,
+                plan.permutations,
+                seed=plan.seed,
+                progress=progress,
             )
     except KeyboardInterrupt:
         console.print(f"stopped; go on with: denoscope dynamics --resume {folder}", markup=False)
@@ -203,8 +213,8 @@ def dynamics(
             "seeds": plan.seeds,
             "layers": list(plan.layers),
             "grid": plan.grid,
-            "estimator": estimator,
-            "permutations": permutations,
+            "estimator": plan.estimator,
+            "permutations": plan.permutations,
             "negative_prompt": plan.negative_prompt,
             "num_inference_steps": plan.num_inference_steps,
             "guidance_scale": plan.guidance_scale,
@@ -241,6 +251,8 @@ def _plan(
     num_inference_steps: int | None,
     guidance_scale: float | None,
     batch: int,
+    estimator: str,
+    permutations: int,
 ) -> "ExperimentPlan":
     """The plan with the model's defaults filled in, and all that can be checked before drawing checked."""
     from denoscope.information.population import ExperimentPlan
@@ -271,6 +283,8 @@ def _plan(
         layers=layers,
         grid=grid,
         batch=min(batch, seeds),
+        estimator=estimator,
+        permutations=permutations,
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from denoscope.information.conditioning import arguments_of, counted, predicted
 from denoscope.information.errors import InformationError
 from denoscope.pipelines.adapters import DenoiserCall, adapter_for
-from denoscope.schedules import PredictionType, convert_prediction, logsnr_of, prediction_type_of
+from denoscope.schedules import PredictionType, convert_prediction, logsnr_of, prediction_type_of, signal_and_noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,7 @@ def level_at(scheduler: object, timestep: Tensor | float) -> Level:
     if "sigma_data" in getattr(scheduler, "config", {}):
         raise InformationError(f"{type(scheduler).__name__} rescales what the model predicts: use another scheduler")
     found = logsnr_of(scheduler, torch.as_tensor(timestep).reshape(1))
-    logsnr = found.logsnr[0]
-    if prediction_type_of(scheduler) == "flow_prediction":
-        sigma = float(found.sigma[0])
-        return Level(float(logsnr), 1 - sigma, sigma)
-    return Level(float(logsnr), float(logsnr.sigmoid().sqrt()), float((-logsnr).sigmoid().sqrt()))
+    return Level(float(found.logsnr[0]), *signal_and_noise(scheduler, found))
 
 
 @dataclass(frozen=True, slots=True)

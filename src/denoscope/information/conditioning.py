@@ -103,7 +103,7 @@ def conditioning(pipe: DiffusionPipeline, prompt: str, **call: object) -> Condit
     levels = tuple(logsnr_of(scheduler, timesteps).logsnr.tolist())
     kept = {name: value for name, value in found.items() if name not in (adapter.sample_name, "timestep")}
     row = slice(branch.start, branch.start + 1)
-    arguments = {name: _rows(name, value, len(sample), lambda held: held[row]) for name, value in kept.items()}
+    arguments = {name: changed_rows(name, value, len(sample), lambda held: held[row]) for name, value in kept.items()}
     scale = float(told) / float(timesteps[0]) if float(timesteps[0]) else 1.0
     return Conditioning(prompt, arguments, scale, told.dtype, levels)
 
@@ -120,7 +120,7 @@ def predict(pipe: DiffusionPipeline, z: Tensor, timestep: Tensor | float, given:
     steps = torch.as_tensor(timestep, dtype=torch.float64).reshape(-1).expand(len(z)) * given.timestep_scale
     dtype = given.timestep_dtype if given.timestep_dtype.is_floating_point else torch.float32
     arguments = {
-        name: _rows(name, value, 1, lambda held: held.expand(len(z), *held.shape[1:]))
+        name: changed_rows(name, value, 1, lambda held: held.expand(len(z), *held.shape[1:]))
         for name, value in given.arguments.items()
     }
     arguments |= {adapter.sample_name: z, "timestep": steps.to(z.device, dtype)}
@@ -237,12 +237,12 @@ def _fresh(scheduler: object) -> object:
     return cls.from_config(getattr(scheduler, "config"))  # type: ignore[attr-defined]  # noqa: B009
 
 
-def _rows(name: str, value: object, rows: int, change: Callable[[Tensor], Tensor]) -> object:
-    """An argument with every tensor changed that has a row for each picture, also inside of lists and mappings."""
+def changed_rows(name: str, value: object, rows: int, change: Callable[[Tensor], Tensor]) -> object:
+    """A denoiser's argument with every tensor changed that has a row for each picture, also in lists and mappings."""
     if isinstance(value, Mapping):
-        return {key: _rows(str(key), held, rows, change) for key, held in value.items()}
+        return {key: changed_rows(str(key), held, rows, change) for key, held in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_rows(name, held, rows, change) for held in value)
+        return type(value)(changed_rows(name, held, rows, change) for held in value)
     if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
         return value
     return value if name in _UNBATCHED and value.dim() == 2 else change(value)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from denoscope.observer.errors import ObserveError
 from denoscope.pipelines.adapters import Adapter, Branch
-from denoscope.schedules import NoiseLevels, convert_prediction, prediction_type_of
+from denoscope.schedules import NoiseLevels, convert_prediction, prediction_type_of, signal_and_noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,8 @@ def read_predictions(
             f"{type(scheduler).__name__} rescales what the model predicts, so that x0 and guidance can't be told; "
             "observe with guidance=False, x0=False"
         )
-    kind, logsnr = prediction_type_of(scheduler), level.logsnr[0]
-    if kind == "flow_prediction":
-        alpha, sigma = 1 - float(level.sigma[0]), float(level.sigma[0])
-    else:
-        alpha, sigma = float(logsnr.sigmoid().sqrt()), float((-logsnr).sigmoid().sqrt())
+    kind = prediction_type_of(scheduler)
+    alpha, sigma = signal_and_noise(scheduler, level)
     axis = adapter.channel_axis
 
     def on_map(latents: Tensor) -> Tensor | None:

@@ -8,7 +8,7 @@ from denoscope.schedules.continuous import ContinuousSchedule, Family
 from denoscope.schedules.learned import LearnedSchedule
 from denoscope.schedules.noise import NoiseSchedule
 from denoscope.schedules.prediction import PredictionType, convert_prediction, min_snr_weight, q_sample, sigmoid_weight
-from denoscope.schedules.schedulers import NoiseLevels, logsnr_of, prediction_type_of
+from denoscope.schedules.schedulers import NoiseLevels, logsnr_of, prediction_type_of, signal_and_noise
 
 __all__ = [
     "ContinuousSchedule",
@@ -23,4 +23,5 @@ __all__ = [
     "prediction_type_of",
     "q_sample",
     "sigmoid_weight",
+    "signal_and_noise",
 ]

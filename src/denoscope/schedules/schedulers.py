@@ -67,6 +67,23 @@ def logsnr_of(scheduler: object, timesteps: Tensor) -> NoiseLevels:
     return NoiseLevels((-logsnr / 2).exp(), logsnr)
 
 
+def signal_and_noise(scheduler: object, level: NoiseLevels) -> tuple[float, float]:
+    """α and σ of z = α·x₀ + σ·ε as the denoiser is given it, at the first of some levels.
+
+    α² + σ² = 1 for diffusion, whatever the sampler itself holds; α + σ = 1 for flow matching.
+
+    >>> from diffusers import FlowMatchEulerDiscreteScheduler
+    >>> scheduler = FlowMatchEulerDiscreteScheduler()
+    >>> signal_and_noise(scheduler, logsnr_of(scheduler, torch.tensor([250.0])))
+    (0.75, 0.25)
+    """
+    if _is_flow(scheduler):
+        sigma = float(level.sigma[0])
+        return 1 - sigma, sigma
+    logsnr = level.logsnr[0]
+    return float(logsnr.sigmoid().sqrt()), float((-logsnr).sigmoid().sqrt())
+
+
 def prediction_type_of(scheduler: object) -> PredictionType:
     """What a scheduler takes its network to predict; ``epsilon`` when it doesn't say.
 

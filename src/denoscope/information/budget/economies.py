@@ -5,8 +5,7 @@ nothing; leaving the block puts them back, also after an exception.
 """
 
 import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -14,8 +13,8 @@ from typing import cast
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
+from denoscope.information.conditioning import Count, arguments_of, changed_rows, counted
 from denoscope.information.errors import InformationError
-from denoscope.observer.listening import listen
 from denoscope.pipelines.adapters import Adapter, DenoiserCall, adapter_for
 
 Forward = Callable[..., object]
@@ -45,10 +44,6 @@ class Tally:
     rows: int = 0
 
 
-class _Clock:
-    step = 0
-
-
 @contextmanager
 def economised(pipe: DiffusionPipeline, economy: Economy) -> Iterator[Tally]:
     """Calls inside the block are economised; the tally counts what is computed all the same.
@@ -63,35 +58,24 @@ def economised(pipe: DiffusionPipeline, economy: Economy) -> Iterator[Tally]:
         raise InformationError("the first step has nothing to take over: leave step 0 out")
     if economy.guidance_off is not None and (economy.text_frozen is not None or economy.cached or economy.taken_over):
         raise InformationError("guidance off can't be combined: what the other economies keep is of both branches")
-    clock, tally = _Clock(), Tally()
-    scheduler = adapter.scheduler(pipe)
+    tally = Tally()
     with ExitStack() as stack:
-        stack.enter_context(_forward(denoiser, _counting(denoiser.forward, tally, adapter.sample_name)))
-
-        def begin(*_: object, **__: object) -> None:
-            clock.step = 0
-
-        def advance(*_: object, **__: object) -> None:
-            clock.step += 1
-
-        stack.callback(listen(scheduler, "set_timesteps", begin))
-        stack.callback(listen(scheduler, "step", advance))
+        stack.enter_context(_forward(denoiser, _counting(denoiser, tally, adapter.sample_name)))
+        count = stack.enter_context(counted(pipe))
         if economy.text_frozen is not None:
             start = economy.text_frozen
             for layer in _text_layers(adapter, pipe):
-                stack.enter_context(_forward(layer, _keeping(layer.forward, clock, lambda step: step <= start)))
+                stack.enter_context(_forward(layer, _keeping(layer.forward, count, lambda step: step <= start)))
         if economy.cached:
             for block in _inner_blocks(denoiser):
                 stack.enter_context(
-                    _forward(block, _keeping(block.forward, clock, lambda step: step not in economy.cached))
+                    _forward(block, _keeping(block.forward, count, lambda step: step not in economy.cached))
                 )
         if economy.guidance_off is not None:
-            stack.enter_context(
-                _forward(denoiser, _conditional(adapter, pipe, denoiser.forward, clock, economy.guidance_off))
-            )
+            stack.enter_context(_forward(denoiser, _conditional(adapter, pipe, count, economy.guidance_off)))
         if economy.taken_over:
             stack.enter_context(
-                _forward(denoiser, _keeping(denoiser.forward, clock, lambda step: step not in economy.taken_over))
+                _forward(denoiser, _keeping(denoiser.forward, count, lambda step: step not in economy.taken_over))
             )
         yield tally
 
@@ -109,66 +93,54 @@ def _forward(module: nn.Module, forward: Forward) -> Iterator[None]:
             module.forward = had
 
 
-def _counting(forward: Forward, tally: Tally, sample_name: str) -> Forward:
-    signature = inspect.signature(forward)
+def _counting(denoiser: nn.Module, tally: Tally, sample_name: str) -> Forward:
+    forward = denoiser.forward
 
     @functools.wraps(forward)
     def instead(*args: object, **kwargs: object) -> object:
-        tally.rows += len(cast(Tensor, signature.bind_partial(*args, **kwargs).arguments[sample_name]))
+        tally.rows += len(cast(Tensor, arguments_of(denoiser, args, kwargs)[sample_name]))
         return forward(*args, **kwargs)
 
     return instead
 
 
-def _keeping(forward: Forward, clock: _Clock, computes: Callable[[int], bool]) -> Forward:
+def _keeping(forward: Forward, count: Count, computes: Callable[[int], bool]) -> Forward:
     """``forward`` at steps that compute, its last output at the others; calls of one step are kept apart."""
     kept: dict[int, object] = {}
     seen = {"step": -1, "calls": 0}
 
     @functools.wraps(forward)
     def instead(*args: object, **kwargs: object) -> object:
-        if clock.step != seen["step"]:
-            seen.update(step=clock.step, calls=0)
+        if count.step != seen["step"]:
+            seen.update(step=count.step, calls=0)
         call = seen["calls"]
         seen["calls"] += 1
-        if computes(clock.step):
+        if computes(count.step):
             kept[call] = forward(*args, **kwargs)
         return kept[call]
 
     return instead
 
 
-def _conditional(adapter: Adapter, pipe: DiffusionPipeline, forward: Forward, clock: _Clock, start: int) -> Forward:
+def _conditional(adapter: Adapter, pipe: DiffusionPipeline, count: Count, start: int) -> Forward:
     """From step ``start`` on the denoiser is called with the conditional rows alone, and all rows are given theirs."""
-    signature = inspect.signature(forward)
+    denoiser = adapter.denoiser(pipe)
+    forward = denoiser.forward
 
     @functools.wraps(forward)
     def instead(*args: object, **kwargs: object) -> object:
-        if clock.step < start:
+        if count.step < start:
             return forward(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
-        sample = bound.arguments[adapter.sample_name]
-        call = DenoiserCall(bound.arguments, 0, bool(getattr(pipe, "do_classifier_free_guidance", False)))
-        branches = adapter.branches(pipe, call, len(sample))
+        arguments = arguments_of(denoiser, args, kwargs)
+        rows = len(cast(Tensor, arguments[adapter.sample_name]))
+        branches = adapter.branches(pipe, DenoiserCall(arguments, count.call - 1, count.guided), rows)
         if "uncond" not in branches or "cond" not in branches:
             raise InformationError(f"{type(pipe).__name__} has no guidance in one call that could be turned off")
-        rows, count = branches["cond"], len(sample)
-        less = {name: _rows(value, rows, count) for name, value in bound.arguments.items()}
-        output = forward(**less)
-        return _spread(output, branches.values(), count)
+        own = branches["cond"]
+        less = {name: changed_rows(name, value, rows, lambda held: held[own]) for name, value in arguments.items()}
+        return _spread(forward(**less), branches.values(), rows)
 
     return instead
-
-
-def _rows(value: object, rows: slice, count: int) -> object:
-    """The rows of every tensor that has one for each of the batch's, also in lists and dictionaries."""
-    if isinstance(value, Tensor) and value.dim() > 0 and len(value) == count:
-        return value[rows]
-    if isinstance(value, Mapping):
-        return {name: _rows(held, rows, count) for name, held in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_rows(held, rows, count) for held in value)
-    return value
 
 
 def _spread(output: object, places: Iterable[slice], count: int) -> object:

@@ -48,12 +48,12 @@ class Population:
     def warnings(self) -> list[str]:
         """Plain sentences on what this population is too small for."""
         found = [
-            f"{arm.slot} has {len(arm.contexts)} contexts: what is found may hold for these alone; eight are better"
+            f"{arm.slot} has too few contexts ({len(arm.contexts)}): what is found may hold for these alone; take eight"
             for arm in self.arms
             if len(arm.contexts) < 8
         ]
         if len(self.seeds) < 16:
-            found.append(f"there are {len(self.seeds)} seeds a prompt: intervals will be wide; sixteen are better")
+            found.append(f"there are {len(self.seeds)} seeds a prompt: intervals will be wide; take sixteen")
         return found
 
 

@@ -62,7 +62,8 @@ def draw_population(
 def draw_prompt(pipe: DiffusionPipeline, prompt: str, seeds: Sequence[int], settings: Settings) -> Part:
     """Draw one prompt with several seeds (CPU generators), and keep its features and final latents.
 
-    Raises :class:`InformationError` when the scheduler's noise levels can't be told, or the call has no branches.
+    Raises :class:`InformationError` when the scheduler's noise levels can't be told; ``ObserveError`` for layers that
+    there are none of.
     """
     found = [
         _draw_batch(pipe, prompt, seeds[start : start + settings.batch], settings)

@@ -16,8 +16,8 @@ PLAN_NAME: Final = "plan.json"
 class ExperimentPlan(BaseModel):
     """Everything that decides an experiment's numbers.
 
-    ``model_sha256`` is the digest of the weights, ``None`` for a model without; ``estimator`` and ``layers`` as on the
-    command line.
+    ``model_sha256`` is the digest of the weights, ``None`` for a model without; ``estimator``, ``permutations`` and
+    ``layers`` are as on the command line.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,6 +36,8 @@ class ExperimentPlan(BaseModel):
     layers: tuple[str, ...]
     grid: int
     batch: int
+    estimator: str
+    permutations: int
 
     def population(self) -> Population:
         """The prompts. Raises :class:`InformationError` when the plan holds none."""

@@ -7,8 +7,6 @@ import xarray as xr
 
 from denoscope.information.dynamics import curves, increments, information, times
 
-_CELL = ("slot", "branch", "layer")
-
 
 def summarise(beliefs: Sequence[xr.Dataset], *, draws: int = 1000, seed: int = 0) -> xr.Dataset:
     """Information, curves and decision times of every slot, branch, layer and step.
