@@ -189,3 +189,12 @@ def test_what_more_pictures_would_show_is_about_what_they_show() -> None:
         assert found < truth
         covered += int(abs(found + more - truth) < 0.1)
     assert covered >= 8
+
+
+@pytest.mark.parametrize("values", [3, 8])
+def test_features_that_say_the_word_outright_are_measured(values: int) -> None:
+    # What the branch with the prompt holds at the first step, and the log beliefs of a probe that is sure.
+    labels, context, seed = design(values)
+    sure = np.where(np.eye(values)[labels] > 0, 0.0, -8.0)
+    found = probe(sure, labels, context=context, seed=seed)
+    assert found.information == pytest.approx(np.log(values), abs=1e-3)

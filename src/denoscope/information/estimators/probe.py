@@ -254,9 +254,9 @@ def _discriminants(outputs: Tensor, labels: Tensor, values: int, folds: Folds) -
     """Log likelihood ratios ``(P, N, K)`` of Gaussian classes with one covariance, up to a constant a sample."""
     sets, count, dims = outputs.shape
     hot = _one_hot(labels, values)
-    sums = [(hot[:, block].transpose(1, 2) @ outputs[:, block]).double() for block in folds.blocks]
-    # In float64, or what is left of large squares would not be positive.
+    # In float64, or what is left of the squares when means are taken off, which may be next to nothing, isn't positive.
     exact = [outputs[:, block].double() for block in folds.blocks]
+    sums = [hot[:, block].double().transpose(1, 2) @ held for block, held in zip(folds.blocks, exact, strict=True)]
     squares = [held.transpose(1, 2) @ held for held in exact]
     numbers = [hot[:, block].sum(1) for block in folds.blocks]
     found = torch.zeros(sets, count, values)
@@ -270,8 +270,9 @@ def _discriminants(outputs: Tensor, labels: Tensor, values: int, folds: Folds) -
         within = _total(squares, learnt) - (number * means).transpose(1, 2) @ means
         covariance = within / (total - values).clamp(min=1)
         size = covariance.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-        # The last share keeps features that say all, or nothing at all, from dividing by zero.
-        covariance = covariance + (1e-4 * size + 1e-9) * torch.eye(dims, dtype=torch.float64)
+        # The last shares keep features that say all, or nothing at all, from dividing by zero.
+        scale = (_total(squares, learnt).diagonal(dim1=1, dim2=2).sum(1)[:, None, None] / total).clamp(min=0)
+        covariance = covariance + (1e-4 * size + 1e-9 * scale + 1e-12) * torch.eye(dims, dtype=torch.float64)
         whiten = torch.linalg.inv(torch.linalg.cholesky(covariance)).transpose(1, 2).float()
         apart = ((means - centre) @ whiten.double()).float()
         # Under no effect n·D² is K−1 dimensions times K−1 degrees of freedom: shrink by that (James & Stein 1961).
