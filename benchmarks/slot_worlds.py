@@ -12,17 +12,16 @@ import denoscope
 from benchmarks.exact_half_times import pooled
 from denoscope.data.worlds.shapes.captions import parse
 from denoscope.data.worlds.shapes.exact import Conditions, ExactShapes, conditions
-from denoscope.data.worlds.shapes.scenes import ATTRIBUTES, BACKGROUNDS, PICTURE_SIZE, VALUES, Attribute, table
-from denoscope.data.worlds.shapes.tokens import new_tokenizer
-from denoscope.pipelines.exact import ExactDenoiser, Identity, Output, TokenIds, shapes_scheduler
+from denoscope.data.worlds.shapes.scenes import ATTRIBUTES, BACKGROUNDS, PICTURE_SIZE, VALUES, Attribute, Region, table
+from denoscope.pipelines.exact import ExactDenoiser, Output, pipeline_around
 from denoscope.schedules import convert_prediction
 
 
 class SlotShapes(ExactShapes):
     """An :class:`ExactShapes` that multiplies only with the objects that some caption of a batch allows."""
 
-    def __init__(self, templates: dict[str, Tensor], shape: tuple[int, int, int]) -> None:
-        super().__init__(templates, shape)  # type: ignore[arg-type]  # the regions' names
+    def __init__(self, templates: dict[Region, Tensor], shape: tuple[int, int, int]) -> None:
+        super().__init__(templates, shape)
         self._parts: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def weights(self, z: Tensor, logsnr: Tensor, given: Conditions) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,19 +94,7 @@ def slot_pipeline(space: str = "pooled") -> tuple[StableDiffusionPipeline, SlotS
         pipe.unet.world = world
     else:
         world = pooled_world()
-        tokenizer = new_tokenizer()
-        denoiser = PooledDenoiser(sample_size=PICTURE_SIZE // 8)
-        denoiser.world, denoiser.tokenizer = world, tokenizer
-        pipe = StableDiffusionPipeline(
-            vae=Identity(),
-            text_encoder=TokenIds(tokenizer.model_max_length),
-            tokenizer=tokenizer,
-            unet=denoiser,
-            scheduler=shapes_scheduler(),
-            safety_checker=None,
-            feature_extractor=None,
-            requires_safety_checker=False,
-        )
+        pipe = pipeline_around(PooledDenoiser(sample_size=PICTURE_SIZE // 8), world)
     pipe.scheduler = DDPMScheduler.from_config(pipe.scheduler.config, variance_type="fixed_small")
     pipe.set_progress_bar_config(disable=True)
     return pipe, world

@@ -146,7 +146,9 @@ def test_shuffled_labels_say_what_nothing_looks_like() -> None:
     rng = np.random.default_rng(7)
     labels, context, seed = design(4)
     x = rng.normal(size=(len(labels), 20)) + 2 * rng.normal(size=(16, 20))[seed]
-    reached = np.quantile(null_information(x, labels, context=context, seed=seed, draws=100), 0.95)
+    null = null_information(x, labels, context=context, seed=seed, draws=100)
+    assert np.abs(null).mean() < 1e-4  # means shrink to nothing where nothing is
+    reached = np.quantile(null, 0.95)
     above: int = 0
     for _ in range(20):
         y = rng.normal(size=(len(labels), 20)) + 2 * rng.normal(size=(16, 20))[seed]
@@ -177,18 +179,15 @@ def test_one_context_and_one_seed_hold_nothing_out() -> None:
 def test_what_more_pictures_would_show_is_about_what_they_show() -> None:
     rng = np.random.default_rng(8)
     means = rng.normal(size=(8, 24)) * 0.5
-    truth, covered = true_information(means), 0
+    truth, told, more = true_information(means), [], []
     for repeat in range(10):
         rng = np.random.default_rng(repeat)
         labels, context, seed = design(8)
         x = gaussian_classes(means, labels, rng)
-        found, more = (
-            probe(x, labels, context=context, seed=seed).information,
-            unlearnt(x, labels, context=context, seed=seed),
-        )
-        assert found < truth
-        covered += int(abs(found + more - truth) < 0.1)
-    assert covered >= 8
+        told.append(probe(x, labels, context=context, seed=seed).information)
+        more.append(unlearnt(x, labels, context=context, seed=seed))
+    assert np.mean(told) < truth - 0.1
+    assert np.mean(told) + np.mean(more) == pytest.approx(truth, abs=0.05)
 
 
 @pytest.mark.parametrize("values", [3, 8])

@@ -60,47 +60,23 @@ from transformers import (
 import denoscope
 
 
-def sd() -> DiffusionPipeline:
+def _around(kind: type[DiffusionPipeline], network: UNet2DConditionModel, **more: object) -> DiffusionPipeline:
+    """A pipeline of Stable Diffusion's components."""
     tokenizer = clip_tokenizer()
-    return StableDiffusionPipeline(
-        autoencoder(),
-        clip_encoder(False, tokenizer),
-        tokenizer,
-        sharpened(unet()),
-        scheduler(),
-        None,
-        None,
-        requires_safety_checker=False,
-    )
+    parts = (autoencoder(), clip_encoder(False, tokenizer), tokenizer, sharpened(network), scheduler(), None, None)
+    return kind(*parts, requires_safety_checker=False, **more)
+
+
+def sd() -> DiffusionPipeline:
+    return _around(StableDiffusionPipeline, unet())
 
 
 def instruct_pix2pix() -> DiffusionPipeline:
-    tokenizer = clip_tokenizer()
-    return StableDiffusionInstructPix2PixPipeline(
-        autoencoder(),
-        clip_encoder(False, tokenizer),
-        tokenizer,
-        sharpened(unet(8)),
-        scheduler(),
-        None,
-        None,
-        requires_safety_checker=False,
-    )
+    return _around(StableDiffusionInstructPix2PixPipeline, unet(8))
 
 
 def pag() -> DiffusionPipeline:
-    tokenizer = clip_tokenizer()
-    return StableDiffusionPAGPipeline(
-        autoencoder(),
-        clip_encoder(False, tokenizer),
-        tokenizer,
-        sharpened(unet()),
-        scheduler(),
-        None,
-        None,
-        requires_safety_checker=False,
-        pag_applied_layers=["mid"],
-    )
+    return _around(StableDiffusionPAGPipeline, unet(), pag_applied_layers=["mid"])
 
 
 def sdxl_network(ids: int) -> UNet2DConditionModel:
