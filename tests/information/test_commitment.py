@@ -1,5 +1,7 @@
 """Commitment by switching prompts: known curves, the exact model, and agreement of times."""
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from benchmarks.slot_worlds import SlotShapes, slot_pipeline
 from denoscope.data.worlds.shapes.scenes import ATTRIBUTES, SIZES, VALUES, table
 from denoscope.information.agreement import agreement
 from denoscope.information.commitment import Judge, commitment, commitment_time, fit_logistic
+from denoscope.information.conditioning import Conditioning, conditioning, replaced
 from denoscope.information.errors import InformationError
 from denoscope.information.levels import uniform_timesteps
 from denoscope.information.path_posterior import path_posterior
@@ -167,3 +170,27 @@ def test_agreement_is_that_of_scipy_and_the_better_predictor_wins() -> None:
         agreement({"t50": truth[:5]}, truth, clusters)
     with pytest.raises(InformationError, match="at least 2 clusters"):
         agreement({"t50": truth}, truth, ["one"] * 24)
+
+
+def test_the_step_that_is_told_is_the_first_of_the_other_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, _ = slot_pipeline()
+    switched: list[int] = []
+
+    def heard(pipe: StableDiffusionPipeline, schedule: dict[int, Conditioning | None]) -> AbstractContextManager[None]:
+        switched.extend(schedule)
+        return replaced(pipe, schedule)
+
+    monkeypatch.setattr("denoscope.information.commitment.replaced", heard)
+    found = commitment(
+        pipe,
+        PROMPTS,
+        ("small", "large"),
+        lambda pictures: [None] * len(pictures),
+        seeds=[0],
+        points=2,
+        num_inference_steps=6,
+        guidance_scale=1.0,
+    )
+    assert switched == [*found["step"].values] * 2
+    levels = conditioning(pipe, PROMPTS[0], num_inference_steps=6, guidance_scale=1.0).levels
+    np.testing.assert_allclose(found["logsnr"], np.array(levels)[switched[:2]])

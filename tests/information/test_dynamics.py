@@ -197,6 +197,30 @@ def test_an_anomaly_names_layer_word_and_steps() -> None:
     assert len(collapsed[0].steps) > 3
 
 
+def test_a_later_layer_that_keeps_more_than_half_is_no_collapse() -> None:
+    logsnr = np.linspace(-8, 6, 13)
+    whole = rising(logsnr, -2.0, noise=0.0)
+    kept = 0.25 + 0.55 * (whole - 0.25)
+    dataset = of_beliefs(np.concatenate([whole, kept]), logsnr)
+    held = information(dataset, draws=2)["information"].values[0, 0, :, -1]
+    assert 0.5 < held[1] / held[0] < 0.8
+    assert not [each for each in anomalies([dataset]) if each.kind == "information collapse"]
+
+
+def test_what_two_layers_share_is_a_share_of_what_the_second_knows() -> None:
+    context, label, seed = (a.ravel() for a in np.meshgrid(range(8), range(4), range(32), indexing="ij"))
+    whole = np.where(np.eye(4)[label] > 0, 0.97, 0.01)
+    half = np.where(np.arange(4)[None] // 2 == label[:, None] // 2, 0.49, 0.01)  # one of two bits
+    beliefs = np.log(np.stack([whole, half]))[:, None].repeat(2, 1)
+    dataset = of_beliefs(np.full((2, 2, len(label)), 0.5), np.array([0.0, 1.0]))
+    dataset = dataset.assign(
+        log_belief=(dataset["log_belief"].dims, beliefs[None, None]), label=(("slot", "sample"), label[None])
+    ).assign_coords(context=("sample", context), seed=("sample", seed))
+    found = transfer(dataset, [1])["transfer"].values[0, 0, 0]
+    assert found[0, 1] == pytest.approx(1, abs=0.02)
+    assert found[1, 0] == pytest.approx(0.5, abs=0.02)
+
+
 def test_experiments_that_are_none_are_said() -> None:
     dataset = simulated("healthy", 0)
     with pytest.raises(InformationError, match="no 'prior'"):

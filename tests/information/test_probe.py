@@ -197,3 +197,12 @@ def test_features_that_say_the_word_outright_are_measured(values: int) -> None:
     sure = np.where(np.eye(values)[labels] > 0, 0.0, -8.0)
     found = probe(sure, labels, context=context, seed=seed)
     assert found.information == pytest.approx(np.log(values), abs=1e-3)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-4, 1e-2])
+def test_features_that_say_half_of_the_word_outright_are_measured(noise: float) -> None:
+    # Two pairs of values that nothing tells apart: what is left between them is rounding, and must not be blown up.
+    labels, context, seed = design(4, 8, 32)
+    half = np.where(np.arange(4)[None] // 2 == labels[:, None] // 2, 0.0, -4.0)
+    half += noise * np.random.default_rng(0).normal(size=half.shape)
+    assert probe(half, labels, context=context, seed=seed).information == pytest.approx(np.log(2), abs=2e-3)

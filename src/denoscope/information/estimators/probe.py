@@ -272,7 +272,7 @@ def _discriminants(outputs: Tensor, labels: Tensor, values: int, folds: Folds) -
         size = covariance.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
         # The last shares keep features that say all, or nothing at all, from dividing by zero.
         scale = (_total(squares, learnt).diagonal(dim1=1, dim2=2).sum(1)[:, None, None] / total).clamp(min=0)
-        covariance = covariance + (1e-4 * size + 1e-9 * scale + 1e-12) * torch.eye(dims, dtype=torch.float64)
+        covariance = covariance + (1e-4 * size + 1e-6 * scale + 1e-12) * torch.eye(dims, dtype=torch.float64)
         whiten = torch.linalg.inv(torch.linalg.cholesky(covariance)).transpose(1, 2).float()
         apart = ((means - centre) @ whiten.double()).float()
         # Under no effect n·D² is K−1 dimensions times K−1 degrees of freedom: shrink by that (James & Stein 1961).
