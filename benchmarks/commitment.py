@@ -7,6 +7,7 @@ python -m benchmarks.commitment [--model shapes] [--seeds 16] [--points 8] [--ce
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +39,9 @@ SCENES = (
 )
 """What the words beside the one in question say; each is one cluster of cells."""
 
+SPAN = (-8.0, 3.0)
+"""Levels of logsnr between which paths are drawn and times looked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -50,6 +54,7 @@ class Cell:
     low: float
     high: float
     argmax: float
+    mass: float
 
 
 def caption(name: Attribute, scene: dict[str, str], gap: str) -> str:
@@ -74,8 +79,8 @@ def measure(pipe: StableDiffusionPipeline, name: Attribute, scene: dict[str, str
     values = VALUES[name]
     pair = (0, 1) if len(values) == 2 else (1, 2)
     texts = prompts(context, name)
-    fine = uniform_timesteps(pipe.scheduler, options.steps, -8, 3)
-    coarse = uniform_timesteps(pipe.scheduler, options.switch_steps, -8, 3)
+    fine = uniform_timesteps(pipe.scheduler, options.steps, *SPAN)
+    coarse = uniform_timesteps(pipe.scheduler, options.switch_steps, *SPAN)
     seeds = range(options.seeds)
     path = path_posterior(pipe, texts, values=values, drawn=pair, seeds=seeds, timesteps=fine)
     whole = float(np.log(len(values)))
@@ -102,7 +107,24 @@ def measure(pipe: StableDiffusionPipeline, name: Attribute, scene: dict[str, str
     ]
     rate = np.mean([told.rate.sum(("y", "x")).values[0] for told in rates], axis=0)
     peak = float(rates[0].logsnr.values[int(rate.argmax())])
-    return Cell(name, opened, t50, found.time, found.low, found.high, peak)
+    mass = most_attended(pipe, first, values[pair[0]])
+    return Cell(name, opened, t50, found.time, found.low, found.high, peak, mass)
+
+
+def most_attended(pipe: StableDiffusionPipeline, prompt: str, word: str) -> float:
+    """The logsnr at which the picture looks most at a word, in the mean over 4 pictures, layers and places."""
+    generators = [torch.Generator().manual_seed(seed) for seed in range(4)]
+    with denoscope.observe(pipe, words=[word], x0=False) as watch:
+        pipe(
+            [prompt] * len(generators),
+            num_inference_steps=100,
+            guidance_scale=1.0,
+            generator=generators,
+            output_type="latent",
+        )
+    mass = watch.trace.attention.mean([axis for axis in watch.trace.attention.dims if axis != "step"])
+    inside = mass.where((watch.trace.logsnr > SPAN[0]) & (watch.trace.logsnr < SPAN[1]))
+    return float(watch.trace.logsnr[int(inside.argmax("step"))])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -121,11 +143,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pipe.scheduler = DDPMScheduler.from_config(pipe.scheduler.config, variance_type="fixed_small")
     pipe.set_progress_bar_config(disable=True)
     asked = [(name, index) for index in range(len(SCENES)) for name in ATTRIBUTES][: options.cells]
-    cells = [measure(pipe, name, SCENES[index], options) for name, index in asked]
+    cells = []
+    for done, (name, index) in enumerate(asked, 1):
+        cells.append(measure(pipe, name, SCENES[index], options))
+        print(f"{done}/{len(asked)} {cells[-1]} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
     committed = [cell.t_c for cell in cells]
     times = {
         "t50": [cell.t50 for cell in cells],
         "argmax of the difference": [cell.argmax for cell in cells],
+        "most attention mass": [cell.mass for cell in cells],
         "constant": [float(np.nanmean(committed))] * len(cells),
     }
     found = agreement(times, committed, [str(index) for _, index in asked])
@@ -135,11 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({"settings": vars(options), **told}, indent=2))
         return
     table = Table(
-        "attribute", "without the word", "t50", "t_c", "90 %", "argmax", title=f"{options.model}, {seconds} s"
+        "attribute", "without the word", "t50", "t_c", "90 %", "argmax", "mass", title=f"{options.model}, {seconds} s"
     )
     for cell in cells:
         interval = f"{cell.low:.2f} … {cell.high:.2f}"
-        numbers = f"{cell.t50:.2f}", f"{cell.t_c:.2f}", interval, f"{cell.argmax:.2f}"
+        numbers = f"{cell.t50:.2f}", f"{cell.t_c:.2f}", interval, f"{cell.argmax:.2f}", f"{cell.mass:.2f}"
         table.add_row(cell.attribute, cell.context, *numbers)
     Console().print(table)
     table = Table("predictor", "Spearman", "Kendall", "mean |Δlogsnr|")
