@@ -169,13 +169,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table.add_row(cell.attribute, cell.context, *numbers)
     Console().print(table)
     table = Table("predictor", "Spearman", "Kendall", "mean |Δlogsnr|")
-    for name in times:
-        one = found.sel(predictor=name)
+    for predictor in times:
+        one = found.sel(predictor=predictor)
         parts = [
             f"{float(one[key]):.2f} ({float(one[key + '_low']):.2f} … {float(one[key + '_high']):.2f})"
             for key in ("spearman", "kendall", "distance")
         ]
-        table.add_row(name, *parts)
+        table.add_row(predictor, *parts)
     Console().print(table)
 
 
