@@ -1,18 +1,15 @@
 """Attention probabilities, read where the model hands its queries and keys to the attention kernel."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 _NUMBERS_AT_ONCE: Final = 1 << 22
-
-OnAttention = Callable[[Tensor, Tensor, Tensor | None, float | None], None]
 
 
 def column_mass(
@@ -112,34 +109,3 @@ def _mask_of(mask: Tensor | None, heads: slice) -> Tensor | None:
         return None
     held = mask[:, heads] if mask.dim() == 4 and mask.shape[1] > 1 else mask
     return held if held.dtype == torch.bool else held.float()
-
-
-class AttentionMode(TorchFunctionMode):
-    """Calls ``on_attention(query, key, mask, scale)`` before every ``scaled_dot_product_attention`` of this thread.
-
-    The call itself goes through untouched, so the output is bit-identical. Attention that does not go through that
-    function (sliced or classic processors, other kernels) is not seen.
-    """
-
-    def __init__(self, on_attention: OnAttention) -> None:
-        super().__init__()
-        self._on_attention = on_attention
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Iterable[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        """Report attention, then do what was asked."""
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention:
-            named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | dict(kwargs)
-            self._on_attention(
-                cast(Tensor, named["query"]),
-                cast(Tensor, named["key"]),
-                cast("Tensor | None", named.get("attn_mask")),
-                cast("float | None", named.get("scale")),
-            )
-        return func(*args, **kwargs)
