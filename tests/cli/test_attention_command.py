@@ -13,6 +13,7 @@ import xarray as xr
 from command_line import Denoscope, assert_refused, files
 from PIL import Image
 
+from denoscope import observe
 from denoscope.observer import plan_generation, trace_generation
 from denoscope.runs import RunFolder
 
@@ -47,7 +48,9 @@ def test_a_run_folder_is_written(run: Denoscope, tiny_folder: Path, tmp_path: Pa
         "words": None,
         "steps": ["0", "3"],
         "layers": "*",
+        "heads": False,
         "self": None,
+        "features": None,
         "branch": "cond",
         "negative_prompt": "",
         "seed": 7,
@@ -204,5 +207,81 @@ def test_the_negative_prompts_words(run: Denoscope) -> None:
     ],
 )
 def test_branches_and_regions_that_are_none(run: Denoscope, arguments: list[str], told: str, tmp_path: Path) -> None:
+    assert_refused(run(PROMPT, *arguments), told)
+    assert files(tmp_path) == []
+
+
+def test_heads_are_kept_apart(run: Denoscope, loaded_pipe: "StableDiffusionPipeline") -> None:
+    ended = run(PROMPT, *QUICK, "--words", "circle", "--heads", "--out", "run")
+    assert ended.code == 0
+    names = ["attention.nc", "curve.svg", "grid.png", "grid.svg", "heads.png", "heads.svg", "images/final.png"]
+    assert files(Path("run")) == [*names, "run.json"]
+    assert RunFolder.open("run").manifest.arguments["heads"] is True
+    table = read("run/attention.nc")
+    pipe = copy.deepcopy(loaded_pipe)
+    with observe(pipe, heads=True, x0=False) as watch:
+        pipe(PROMPT, num_inference_steps=4, guidance_scale=7.5, generator=torch.Generator().manual_seed(0))
+    seen = watch.trace.attention.values.astype(np.float64)  # word, step, layer, head, y, x
+    assert table.attention_heads.dims == ("word", "layer", "head", "y", "x")
+    np.testing.assert_allclose(table.attention_heads, np.nanmean(seen, 1), atol=1e-6)
+    # What is measured of words is that of the mean over heads, as without --heads.
+    np.testing.assert_allclose(table.attention, np.nanmean(seen, (2, 3)), atol=1e-6)
+    share = np.nanmean(seen, 1)[table.word.values.tolist().index("circle")].reshape(len(table.layer), -1, 64)
+    share = share / share.sum(-1, keepdims=True)
+    area = np.exp(-(share * np.log(share)).sum(-1)) / 64
+    layer, head = np.unravel_index(np.nanargmin(area), area.shape)
+    lines = ended.out.splitlines()
+    at = lines.index("sharpest heads for 'circle', effective area")
+    assert lines[at + 1].split() == [str(table.layer.values[layer]), "head", str(head), f"{np.nanmin(area):.3f}"]
+    texts = [element.text for element in ElementTree.parse("run/heads.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert "head 0" in texts
+    assert "mid_block.0.0" in texts
+    told = json.loads(run(PROMPT, *QUICK, "--heads", "--words", "circle", "--out", "two", "--json").out)
+    assert told["sharpest_heads"][0]["layer"] == str(table.layer.values[layer])
+
+
+def test_features_are_written(run: Denoscope, loaded_pipe: "StableDiffusionPipeline") -> None:
+    ended = run(PROMPT, *QUICK, "--features", "mid_block, up_blocks.*", "--out", "run")
+    assert ended.code == 0
+    names = [f"features/{layer}.nc" for layer in ("mid_block", "up_blocks.0", "up_blocks.1", "up_blocks.2")]
+    manifest = RunFolder.open("run").manifest
+    assert [name for name in manifest.files if name.startswith("features/")] == names
+    assert RunFolder.open("run").damaged() == []
+    assert manifest.arguments["features"] == "mid_block, up_blocks.*"
+    pipe = copy.deepcopy(loaded_pipe)
+    with observe(pipe, attention=None, features=["mid_block"]) as watch:
+        pipe(PROMPT, num_inference_steps=4, guidance_scale=7.5, generator=torch.Generator().manual_seed(0))
+    found, expected = read("run/features/mid_block.nc"), watch.features["mid_block"]
+    assert set(found.data_vars) == {"mean", "std", "grid"}
+    for name in found.data_vars:
+        np.testing.assert_array_equal(found[name], expected[name].astype(np.float32))
+    assert found.branch.values.tolist() == expected.branch.values.tolist()
+    assert run(PROMPT, *QUICK, "--features", "auto", "--self", "0,0,1,1", "--out", "two").code == 0
+    assert "features/mid_block.nc" in files(Path("two"))
+
+
+def test_debug_prints_a_line_for_each_step_and_layer(run: Denoscope) -> None:
+    ended = run(PROMPT, *QUICK, "--layers", "mid_block*", "--features", "mid_block", "--debug", "--out", "run")
+    assert ended.code == 0
+    lines = [line.split("  ") for line in ended.err.splitlines() if line.startswith("step ")]
+    attention = "mid_block.attentions.0.transformer_blocks.0.attn2"
+    assert [line[:3] for line in lines] == [
+        [f"step {step}", layer, reads]
+        for step in range(4)
+        for layer, reads in ((attention, "attention"), ("mid_block", "features"))
+    ]
+    assert all(line[-1].endswith(" ms") for line in lines)
+    assert "step " not in ended.out.replace("first step", "").replace("last step", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--features", "middle"], "is called 'middle'; its parts are conv_in"),
+        (["--features", " , "], "--features names no layer"),
+        (["--heads", "--self", "0,0,1,1"], "leave one of them out"),
+    ],
+)
+def test_layers_and_heads_that_are_none(run: Denoscope, arguments: list[str], told: str, tmp_path: Path) -> None:
     assert_refused(run(PROMPT, *arguments), told)
     assert files(tmp_path) == []

@@ -34,3 +34,21 @@ def parse_indices(text: str | None, option: str) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
         raise OptionError(f"{option} {text!r} can't be read: give numbers from 0, separated by commas, such as 0,10,20")
     return list(dict.fromkeys(int(part) for part in parts))
+
+
+def parse_layers(text: str | None, option: str) -> bool | list[str]:
+    """Names or globs of layers separated by commas; True for ``auto``, False for ``None``.
+
+    Raises :class:`OptionError` naming ``option`` where there is none.
+
+    >>> parse_layers("mid_block, up_blocks.*", "--features"), parse_layers("auto", "--features")
+    (['mid_block', 'up_blocks.*'], True)
+    """
+    if text is None:
+        return False
+    if text.strip() == "auto":
+        return True
+    parsed = [name.strip() for name in text.split(",") if name.strip()]
+    if not parsed:
+        raise OptionError(f"{option} names no layer: give names or globs separated by commas, or 'auto'")
+    return parsed

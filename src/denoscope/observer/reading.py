@@ -1,7 +1,7 @@
 """Reading the attention of watched layers: to the prompt's words, or from a region to the picture's places."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,8 +14,7 @@ from denoscope.observer.errors import ObserveError
 from denoscope.observer.hearing import OnAttention, hear, stop_hearing
 from denoscope.observer.prompting import PromptReader
 from denoscope.observer.records import StepRecord, Tally
-from denoscope.observer.regions import Region, inside
-from denoscope.observer.shielding import Shield
+from denoscope.observer.regions import Region, checked, inside
 from denoscope.observer.words import Columns
 from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, Section
 
@@ -68,7 +67,7 @@ class AttentionReader:
         layers: Mapping[str, nn.Module],
         prompt: PromptReader,
         tally: Tally,
-        shield: Shield,
+        aside: Callable[[Callable[..., None]], Callable[..., None]],
         *,
         attends: Attends | None,
         branch: Branch,
@@ -80,8 +79,8 @@ class AttentionReader:
         self.seen: set[str] = set()
         self.mismatch = ""
         self._pipe, self._adapter, self._prompt, self._tally = pipe, adapter, prompt, tally
-        self._attends, self._branch, self._apart, self._region = attends, branch, heads, region
-        self._on_attention: OnAttention = shield(self.on_attention)
+        self._attends, self._branch, self._apart, self._region = attends, branch, heads, checked(region)
+        self._on_attention: OnAttention = aside(self.on_attention)
         self._record = StepRecord(0.0, 0.0, 0.0)
         self._layer: str | None = None
         self._call: DenoiserCall | None = None
@@ -193,7 +192,7 @@ class AttentionReader:
                 continue
             query, key = torch.cat(kept.queries[:finished]), torch.cat(kept.keys[:finished])
             for kind, found in self._read(kept.layout, query, key, None, kept.scale).items():
-                by_step = found.unflatten(0, (finished, len(found) // finished))
+                by_step = found.reshape(finished, len(found) // finished, *found.shape[1:])
                 self._tally.put(kind, kept.layer, by_step, kept.records[:finished])
             del self._kept[place], kept.queries[:finished], kept.keys[:finished], kept.records[:finished]
             if kept.records:

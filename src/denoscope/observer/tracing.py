@@ -3,8 +3,8 @@
 import copy
 import inspect
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -41,7 +41,8 @@ class Traced:
     """A watched generation.
 
     ``picture`` and each of ``x0_pictures`` (one per step, or none) are ``(H, W, 3)`` uint8. ``seconds`` has the wall
-    time of ``generate`` and ``decode``. ``warnings`` are plain sentences.
+    time of ``generate`` and ``decode``. ``warnings`` are plain sentences. ``features`` are pooled
+    outputs of layers, if asked for.
     """
 
     generation: Generation
@@ -50,6 +51,7 @@ class Traced:
     x0_pictures: list[NDArray[np.uint8]]
     seconds: dict[str, float]
     warnings: tuple[str, ...]
+    features: Mapping[str, xr.Dataset] = field(default_factory=dict)
 
 
 def plan_generation(
@@ -163,14 +165,17 @@ def trace_generation(
     branch: Branch = "cond",
     region: Region | None = None,
     x0: bool = True,
+    heads: bool = False,
+    features: bool | Sequence[str] = False,
+    debug: bool = False,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
 
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
     the index of each finished step. ``layers`` limits the layers (a glob on dotted names), ``branch`` is the branch of
     guidance that is read. With a ``region`` (see :func:`observe`) the trace has ``self_attention``, where the region
-    looks, in place of the words'. ``x0=False`` leaves out the
-    predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
+    looks, in place of the words'. ``x0=False`` leaves out the predicted x₀, whose decoding takes as long as many steps;
+    then ``x0_pictures`` is empty. ``heads``, ``features`` and ``debug`` are those of :func:`observe`.
     """
     adapter = adapter_for(pipe)
     warnings: list[str] = []
@@ -187,7 +192,18 @@ def trace_generation(
     started = time.perf_counter()
     attention: Attends | None = "cross" if adapter.layers(pipe, "cross") else None
     attention = attention if region is None else "self"
-    watching = observe(pipe, attention=attention, words=words, layers=layers, branch=branch, region=region, x0=x0)
+    watching = observe(
+        pipe,
+        attention=attention,
+        words=words,
+        layers=layers,
+        branch=branch,
+        region=region,
+        x0=x0,
+        heads=heads,
+        features=features,
+        debug=debug,
+    )
     with watching as watch:
         output = pipe(
             prompt=generation.prompt,
@@ -213,7 +229,8 @@ def trace_generation(
         guidance_scale=generation.guidance_scale,
     )
     seconds = {"generate": generated - started, "decode": time.perf_counter() - generated}
-    return Traced(generation, trace, picture, x0_pictures, seconds, tuple(warnings))
+    pooled = watch.features if features else {}
+    return Traced(generation, trace, picture, x0_pictures, seconds, tuple(warnings), pooled)
 
 
 def _further(
