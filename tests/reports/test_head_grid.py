@@ -23,7 +23,7 @@ def test_every_head_has_its_own_scale_and_a_missing_one_no_map() -> None:
     shown = [item for item in drawing.items if isinstance(item, Picture)]
     assert len(shown) == 5
     values = maps().values[0, 1]
-    grey = np.full((144, 144, 1), 80.0)
+    grey = np.full((72, 72, 1), 80.0)
     np.testing.assert_array_equal(shown[1].pixels, over(values, grey, values.min(), values.max()))
     assert [item.text for item in drawing.items if isinstance(item, Text)][3:] == ["mid_block.0.0", "<b>"]
     assert "<b>" not in to_svg(drawing)

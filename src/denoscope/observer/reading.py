@@ -30,9 +30,12 @@ class Layout:
 
     ``queries`` are the places that are read, ``None`` for all; ``size`` is their map. For words ``groups`` are the
     columns of :func:`~denoscope.observer.attention.groups_of`, ``words`` and ``kinds`` so many of them; for a region
-    ``there`` says which queries lie in it (``None``: all) and ``places`` which keys are places.
+    ``there`` says which queries lie in it (``None``: all) and ``places`` which keys are places. It holds for queries
+    and keys ``of`` one form, and ``small`` says whether those of the branch are kept.
     """
 
+    of: tuple[object, ...]
+    small: bool
     queries: slice | None
     size: tuple[int, int]
     groups: tuple[Tensor, ...] = ()
@@ -88,8 +91,9 @@ class AttentionReader:
         self._reached: set[str] = set()
         self._rows: dict[int, slice | None] = {}
         self._columns: Columns | None = None
-        self._layouts: dict[tuple[object, ...], Layout] = {}
-        self._shapes: tuple[object, ...] = ()
+        self._groups: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
+        self._layouts: dict[tuple[object, ...], dict[str, Layout]] = {}
+        self._here: dict[str, Layout] = {}
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._bytes = 0
 
@@ -101,9 +105,10 @@ class AttentionReader:
         self._call, self._size, self._record = call, size, record
         self._reached, self._rows = set(), {}
         if self._prompt.columns is not self._columns:
-            self._columns, self._layouts = self._prompt.columns, {}
+            self._columns, self._layouts, self._groups = self._prompt.columns, {}, {}
         # A layout follows from the call's shapes, and from the size, which some calls tell by position ids.
-        self._shapes = (size, *(value.shape for value in call.arguments.values() if isinstance(value, Tensor)))
+        shapes = (size, *(value.shape for value in call.arguments.values() if isinstance(value, Tensor)))
+        self._here = self._layouts.setdefault(shapes, {})
 
     def enter(self, name: str, *_: object) -> None:
         """A watched layer begins."""
@@ -138,50 +143,50 @@ class AttentionReader:
         # Further attention of the layer in this call is to something else: pictures, by an IP-Adapter.
         if name in self._reached:
             return
-        shape = (name, query.shape, key.shape, query.device, self._shapes)
-        layout = self._layouts.get(shape)
+        count, of = len(query), (query.shape, key.shape, query.dtype, query.device)
+        layout = self._here.get(name)
         section: Section | None = None
-        if layout is None:
+        if layout is None or layout.of != of:
+            layout = None
             section = self._adapter.section(call, self.layers[name], query.shape[-2], key.shape[-2])
             if section is None:
                 told = f"{name} attends from {query.shape[-2]} to {key.shape[-2]} places"
                 self.mismatch = self.mismatch or told
                 return
         self._reached.add(name)
-        count = len(query)
         if count not in self._rows:
             self._rows[count] = self._adapter.branches(self._pipe, call, count).get(self._branch)
         rows = self._rows[count]
         if rows is None:
             return
+        if torch.is_grad_enabled():  # leaving it on and detaching is quicker than turning it off
+            query, key = query.detach(), key.detach()
+        query, key = query[rows], key[rows]
         if layout is None and section is not None:
-            layout = self._layouts[shape] = self._lay_out(name, section, query, key)
+            layout = self._here[name] = self._lay_out(name, section, query, key, of)
         if layout is None:
             return
-        with torch.no_grad():
-            asking, others = query[rows], key[rows]
-            if layout.queries is not None:
-                asking = asking[..., layout.queries, :]
-            size = (asking.numel() + others.numel()) * asking.element_size()
-            if mask is None and size <= _SMALL:
-                place = self._kept.setdefault((name, id(layout), scale), _Kept(name, layout, scale))
-                self._keep(place, asking.clone(), others.clone(), size)
-                return
-            if mask is not None:
-                mask = mask[rows] if mask.dim() == 4 and len(mask) == count else mask
-                if layout.queries is not None and mask.shape[-2] > 1:
-                    mask = mask[..., layout.queries, :]
-            for kind, found in self._read(layout, asking, others, mask, scale).items():
-                getattr(self._record, kind)[name] = found.cpu() if self._tally.keep_steps else found
+        if layout.queries is not None:
+            query = query[..., layout.queries, :]
+        if mask is None and layout.small:
+            kept = self._kept.setdefault((name, id(layout), scale), _Kept(name, layout, scale))
+            self._keep(kept, query.clone(), key.clone())
+            return
+        if mask is not None:
+            mask = mask.detach()[rows] if mask.dim() == 4 and len(mask) == count else mask.detach()
+            if layout.queries is not None and mask.shape[-2] > 1:
+                mask = mask[..., layout.queries, :]
+        for kind, found in self._read(layout, query, key, mask, scale).items():
+            getattr(self._record, kind)[name] = found.cpu() if self._tally.keep_steps else found
 
-    def _keep(self, kept: _Kept, query: Tensor, key: Tensor, size: int) -> None:
+    def _keep(self, kept: _Kept, query: Tensor, key: Tensor) -> None:
         if kept.records and kept.records[-1] is self._record:  # the last call of a step counts
             kept.queries[-1], kept.keys[-1] = query, key
             return
         kept.queries.append(query)
         kept.keys.append(key)
         kept.records.append(self._record)
-        self._bytes += size
+        self._bytes += _bytes(query) + _bytes(key)
 
     @torch.no_grad()
     def read_kept(self) -> None:
@@ -216,7 +221,8 @@ class AttentionReader:
         if missing:
             raise ObserveError(f"no call had the branch {self._branch!r}; observe with branch='cond'")
 
-    def _lay_out(self, name: str, section: Section, query: Tensor, key: Tensor) -> Layout:
+    def _lay_out(self, name: str, section: Section, query: Tensor, key: Tensor, of: tuple[object, ...]) -> Layout:
+        small = _bytes(query) + _bytes(key) <= _SMALL
         whole = section.queries.start == 0 and section.queries.stop == query.shape[-2]
         queries = None if whole else section.queries
         count = section.queries.stop - section.queries.start
@@ -224,7 +230,7 @@ class AttentionReader:
             height, width = self._adapter.map_size(self._size, section.places.stop - section.places.start)
             there = inside(self._region, height, width).flatten()
             chosen = None if bool(there.all()) else there.to(query.device)
-            return Layout(queries, (height, width), there=chosen, places=section.places)
+            return Layout(of, small, queries, (height, width), there=chosen, places=section.places)
         if self._columns is None:
             raise ObserveError(
                 "the prompt's words are unknown (it was given as embeddings); pass observe(..., prompt=TEXT)"
@@ -236,10 +242,12 @@ class AttentionReader:
                 f"the prompt has {len(self._columns.kinds)} tokens but {name} attends to {tokens}; "
                 "prompts lengthened by other tools can't be mapped to words"
             )
-        matrix = columns.matrix(kinds, key.shape[-2], section.text).to(query.device)
-        groups = groups_of(matrix, query.shape[-1], query.shape[1])
+        place = (key.shape[1:], query.device, section.text.start, tokens)
+        if place not in self._groups:
+            matrix = columns.matrix(kinds, key.shape[-2], section.text).to(query.device)
+            self._groups[place] = groups_of(matrix, query.shape[-1], query.shape[1])
         size = self._adapter.map_size(self._size, count)
-        return Layout(queries, size, groups, len(columns.words), len(kinds))
+        return Layout(of, small, queries, size, self._groups[place], len(columns.words), len(kinds))
 
     def _read(
         self, layout: Layout, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None
@@ -261,3 +269,7 @@ class AttentionReader:
             maps = words.transpose(1, 2).reshape(len(mass), -1, height, width)
         maps = maps.contiguous()  # a view would hold the columns of padding, too
         return {"attention": maps, "token_mass": mass[..., layout.words : layout.words + layout.kinds].mean(1)}
+
+
+def _bytes(held: Tensor) -> int:
+    return held.numel() * held.element_size()

@@ -46,7 +46,7 @@ def head_grid(maps: xr.DataArray, picture: NDArray[np.uint8]) -> Drawing:
     if not layers or not heads:
         raise ReportError("a grid of heads needs at least one layer and one head")
     cell = (_CELL, max(8, round(_CELL * picture.shape[0] / picture.shape[1])))
-    small = Image.fromarray(picture).convert("L").resize((cell[0] * 2, cell[1] * 2))
+    small = Image.fromarray(picture).convert("L").resize(cell)
     grey = np.asarray(small, dtype=np.float64)[:, :, None] * 0.8
     margin = 20 + _LETTER * max(len(label) for label in layers)
     columns = [margin + number * (_CELL + _GAP) for number in range(heads)]
