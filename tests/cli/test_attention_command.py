@@ -238,6 +238,7 @@ def test_heads_apart(run: Denoscope, loaded_pipe: "StableDiffusionPipeline", tmp
     assert layer == seen["layer"].values[np.exp(-(share * np.log(share)).sum(1)).argmin()]
     assert shown.endswith("for 'red'")
     texts = [element.text for element in ElementTree.parse("run/heads.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert f"'red' in the heads of {layer}" in texts
     heads = pipe.unet.get_submodule(layer).heads
     assert [text for text in texts if text and text.startswith("head ")] == [f"head {head}" for head in range(heads)]
 
@@ -272,8 +273,23 @@ def test_features_are_those_of_the_trace(
             assert list(tree[layer].coords["branch"].values) == ["cond", "uncond"]
 
 
+def test_debug_prints_a_line_for_each_step_and_layer(run: Denoscope) -> None:
+    ended = run(PROMPT, *QUICK, "--layers", "mid_block*", "--features", "mid_block", "--debug", "--out", "run")
+    assert ended.code == 0
+    lines = [line.split("  ") for line in ended.err.splitlines() if line.startswith("step ")]
+    attention = "mid_block.attentions.0.transformer_blocks.0.attn2"
+    assert [line[:3] for line in lines] == [
+        [f"step {step}", layer, reads]
+        for step in range(4)
+        for layer, reads in ((attention, "attention"), ("mid_block", "features"))
+    ]
+    assert all(line[-1].endswith(" ms") for line in lines)
+    assert all("step " not in line for line in ended.out.splitlines() if " ms" in line)
+
+
 def test_help_shows_how_heads_and_features_are_asked_for(denoscope: Denoscope) -> None:
     told = " ".join(denoscope("attention", "--help").out.split())
     assert "--heads" in told
     assert "--features" in told
+    assert "--debug" in told
     assert "mid_block,up_blocks.*" in told

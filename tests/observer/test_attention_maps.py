@@ -216,6 +216,17 @@ def test_column_mass_with_masks(kind: str) -> None:
     np.testing.assert_allclose(column_mass(query, key, columns, mask, 0.3), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("few", [0, 1 << 30])
+def test_the_kernel_and_plain_sums_agree_with_float64(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("denoscope.observer.attention._FEW", few)
+    query, key = random_heads(300), random_heads(40)
+    columns = torch.nn.functional.one_hot(torch.arange(40) % 19).float()  # more columns than a head is wide
+    scores = query.double() @ key.double().transpose(-1, -2)
+    for scale in (None, 0.3):
+        expected = ((scores * (scale or 8**-0.5)).softmax(-1) @ columns.double()).mean(1)
+        np.testing.assert_allclose(column_mass(query, key, columns, scale=scale), expected, atol=1e-6)
+
+
 def test_column_mass_is_float32_under_autocast() -> None:
     query, key = random_heads(64), random_heads(6)
     columns = torch.eye(6)

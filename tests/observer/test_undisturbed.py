@@ -14,6 +14,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 import denoscope
 from denoscope import ObserveError, observe
+from denoscope.observer import levels as levels_module
 from denoscope.observer import observer as observer_module
 
 PROMPT = "a red circle above a blue square"
@@ -160,7 +161,7 @@ def test_an_error_of_the_observer_is_told_and_the_picture_drawn(
     def unknown(*_: object) -> NoReturn:
         raise ValueError("this scheduler has neither alphas_cumprod nor sigmas")
 
-    monkeypatch.setattr(observer_module, "logsnr_of", unknown)
+    monkeypatch.setattr(levels_module, "logsnr_of", unknown)
     with observe(pipe) as watch:
         assert torch.equal(draw(pipe, generator=torch.Generator().manual_seed(5)), plain)
     with pytest.raises(ObserveError, match="can't be observed: this scheduler has neither"):

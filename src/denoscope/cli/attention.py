@@ -36,7 +36,7 @@ EXAMPLES: Final = (
     'denoscope attention "a dog on a mat" --model ./my-stable-diffusion --layers "up_blocks.*" --out maps --json\n\n'
     'denoscope attention "a red circle above a blue square" --self 0.3,0.1,0.6,0.4\n\n'
     'denoscope attention "a red circle" --words circle --heads --layers "mid_block.*"\n\n'
-    'denoscope attention "a red circle" --features "mid_block,up_blocks.*"'
+    'denoscope attention "a red circle" --features "mid_block,up_blocks.*" --debug'
 )
 _EARLY_TO_LATE: Final = (0.1, 0.3, 0.6, 0.9)
 """Where in a run the steps lie that are shown unless others are asked for."""
@@ -71,6 +71,9 @@ def attention(
             help="Also what layers give out, pooled, into features.nc: names or globs separated by commas, or auto.",
         ),
     ] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print shape, bytes and milliseconds of the watched layers at each step.")
+    ] = False,
     branch: Annotated[str, typer.Option(help="Branch of guidance that is read: cond or uncond.")] = "cond",
     negative_prompt: Annotated[str, typer.Option(help="What the picture should not show.")] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the starting noise.")] = 0,
@@ -138,6 +141,7 @@ def attention(
                 heads=heads,
                 features=outputs,
                 x0=False,
+                debug=debug,
             )
         mean = without_heads(traced.trace)
         table = measure(mean) if part is None else measure_region(mean)
@@ -202,7 +206,7 @@ def _grid_of_heads(
     rows = own.rename(head="word", shown_step="step").assign_coords(
         word=[f"head {head}" for head in range(own.sizes["head"])]
     )
-    return replace(attention_grid(rows, picture, steps), title=f"Heads of {layer}: {word}")
+    return attention_grid(rows, picture, steps, heading=f"'{word}' in the heads of {layer}")
 
 
 def _parse_region(text: str | None) -> "Region | None":

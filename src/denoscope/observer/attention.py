@@ -1,18 +1,17 @@
 """Attention probabilities, read where the model hands its queries and keys to the attention kernel."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 _NUMBERS_AT_ONCE: Final = 1 << 22
-
-OnAttention = Callable[[Tensor, Tensor, Tensor | None, float | None], None]
+_FEW: Final = 1 << 20
+"""Probabilities that are summed over heads before the columns are: quicker than the kernel, which does both a head."""
 
 
 def column_mass(
@@ -24,9 +23,9 @@ def column_mass(
     to a group. ``mask`` is as in ``scaled_dot_product_attention``: boolean (True takes part) or added to the scores.
     Returns ``(B, N, C)`` float32 in [0, 1].
 
-    The kernel itself adds the columns up when they stand in the place of the values, so no matrix of probabilities is
-    formed. Softmax and sums are float32 at any dtype of the model, also under autocast: bfloat16 would be off by 2 %.
-    Heads are taken so many at a time that each copy holds 16 MiB at most, or one head.
+    The kernel itself adds the columns up when they stand in the place of the values, so no matrix of probabilities
+    above 4 MiB is formed. Softmax and sums are float32 at any dtype of the model, also under autocast: bfloat16 would
+    be off by 2 %. Heads are taken so many at a time that each copy holds 16 MiB at most, or one head.
 
     >>> q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 3, 8)
     >>> mass = column_mass(q, k, torch.eye(3))
@@ -61,6 +60,12 @@ def mass_of(
     ``heads_apart`` gives what each head adds to that mean, ``(B, heads, N, groups · width)``.
     """
     device = query.device.type
+    few = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2] <= _FEW
+    if few and mask is None and not heads_apart:
+        factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        with torch.autocast(device, enabled=False):
+            shares = (query.float() @ key.float().transpose(-1, -2) * factor).softmax(-1).sum(1)
+            return torch.cat([shares @ values for values in groups], dim=-1)
     parts: list[Tensor] = []
     for heads in _portions(query.shape[1], query.shape[0] * max(query.shape[2], key.shape[2]) * query.shape[3]):
         some, others, added = query[:, heads].float(), key[:, heads].float(), _mask_of(mask, heads)
@@ -112,34 +117,3 @@ def _mask_of(mask: Tensor | None, heads: slice) -> Tensor | None:
         return None
     held = mask[:, heads] if mask.dim() == 4 and mask.shape[1] > 1 else mask
     return held if held.dtype == torch.bool else held.float()
-
-
-class AttentionMode(TorchFunctionMode):
-    """Calls ``on_attention(query, key, mask, scale)`` before every ``scaled_dot_product_attention`` of this thread.
-
-    The call itself goes through untouched, so the output is bit-identical. Attention that does not go through that
-    function (sliced or classic processors, other kernels) is not seen.
-    """
-
-    def __init__(self, on_attention: OnAttention) -> None:
-        super().__init__()
-        self._on_attention = on_attention
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Iterable[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        """Report attention, then do what was asked."""
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention:
-            named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | dict(kwargs)
-            self._on_attention(
-                cast(Tensor, named["query"]),
-                cast(Tensor, named["key"]),
-                cast("Tensor | None", named.get("attn_mask")),
-                cast("float | None", named.get("scale")),
-            )
-        return func(*args, **kwargs)

@@ -5,53 +5,42 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Self, cast
 
 import torch
 import xarray as xr
 from diffusers import DiffusionPipeline
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from denoscope._version import __version__
-from denoscope.observer.attention import AttentionMode, groups_of, mass_of, mean_row
 from denoscope.observer.choosing import attention_layers, feature_layers, refuse
+from denoscope.observer.debugging import LayerTimer, Tell, print_report
 from denoscope.observer.errors import ObserveError
-from denoscope.observer.features import FeatureTally, Pooled, pool
+from denoscope.observer.feature_reading import FeatureReader
+from denoscope.observer.levels import LevelReader
 from denoscope.observer.listening import listen
 from denoscope.observer.predictions import Predicted, read_predictions
+from denoscope.observer.prompting import PromptReader
+from denoscope.observer.raw import RawType, read_raw
+from denoscope.observer.reading import AttentionReader
 from denoscope.observer.records import StepRecord, Tally, to_dataset
-from denoscope.observer.regions import Region, checked, inside
-from denoscope.observer.words import Columns, select_words
-from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, PromptTokens, Section, adapter_for
-from denoscope.schedules import logsnr_of
+from denoscope.observer.regions import Region
+from denoscope.observer.shielding import Shield
+from denoscope.pipelines.adapters import Adapter, Attends, Branch, DenoiserCall, adapter_for
 
-_WITHOUT_PROMPT: Final = ("uncond", "image")
-"""Branches whose text is the negative prompt."""
 _watched: set[int] = set()
 _watched_lock = threading.Lock()
-
-
-def _undisturbed(method: Callable[..., None]) -> Callable[..., None]:
-    """Keep what goes wrong in the observer from the call that it watches: ``trace`` tells it, the call goes on."""
-
-    @functools.wraps(method)
-    def quiet(self: "Observer", *args: object, **kwargs: object) -> None:
-        if self._problem is None:
-            try:
-                method(self, *args, **kwargs)
-            except Exception as error:
-                self._problem = error
-
-    return quiet
 
 
 class Observer:
     """Watches the calls made inside its ``with`` block; use it through :func:`observe`.
 
     While it watches there are forward hooks on the denoiser, its attention layers and the text encoders, listeners on
-    the pipeline's way to encode prompts and the scheduler's ``set_timesteps`` and ``step``, and a torch-function mode
-    in this thread. They read; leaving the block takes them away, also after an exception.
+    the pipeline's way to encode prompts and the scheduler's ``set_timesteps`` and ``step``, and, inside of watched
+    layers, one on the attention kernel. They read; leaving the block takes them away, also after an exception.
     """
 
     def __init__(
@@ -68,48 +57,58 @@ class Observer:
         heads: bool,
         features: bool | Sequence[str],
         feature_grid: int,
+        feature_weights: Mapping[str, ArrayLike] | None,
+        raw_features: Path | str | None,
+        raw_dtype: RawType,
         keep_steps: bool,
         prompt: str | None,
+        debug: bool | Tell,
     ) -> None:
         self._pipe = pipe
         self._adapter: Adapter = adapter_for(pipe)
         self._denoiser = self._adapter.denoiser(pipe)
-        self._guidance, self._x0 = guidance, x0 and keep_steps
-        self._asked_words, self._branch, self._attention = words, branch, attention
-        self._region, self._cells, self._heads = checked(region), feature_grid, heads
+        self._guidance, self._x0, self._branch = guidance, x0 and keep_steps, branch
         refuse(pipe, self._adapter, self._denoiser)
-        self._layers: dict[str, nn.Module] = {}
+        self._tally, self._shield = Tally(keep_steps), Shield()
+        self._timer: LayerTimer | None = None
+        if debug:
+            tell = print_report if debug is True else debug
+            self._timer = LayerTimer(tell, pipe.device, lambda: len(self._tally.levels))
+        watched: Mapping[str, nn.Module] = {}
         if attention is not None:
-            self._layers = attention_layers(self._adapter, pipe, attention, layers)
-        self._feature_layers = feature_layers(self._adapter, self._denoiser, features, feature_grid)
-        self._kinds = self._adapter.kinds
-        self._tally, self._features = Tally(keep_steps), FeatureTally()
-        self._columns: Columns | None = None
-        self._groups: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
-        self._layer: str | None = None
-        self._mode = AttentionMode(self._on_attention)
-        self._signature = inspect.signature(type(self._denoiser).forward)
+            watched = attention_layers(self._adapter, pipe, attention, layers)
+        self._prompt = PromptReader(pipe, self._adapter, words, branch, prompt, lambda: bool(self._tally.levels))
+        self._attention = AttentionReader(
+            pipe,
+            self._adapter,
+            watched,
+            self._prompt,
+            self._tally,
+            self._aside,
+            attends=attention,
+            branch=branch,
+            heads=heads,
+            region=region,
+        )
+        self._features = FeatureReader(
+            pipe,
+            self._adapter,
+            feature_layers(self._adapter, self._denoiser, features, feature_grid),
+            cells=feature_grid,
+            weights=feature_weights,
+            raw=raw_features,
+            raw_dtype=raw_dtype,
+        )
+        self._levels = LevelReader(self._adapter.scheduler(pipe))
+        self._arguments = tuple(inspect.signature(type(self._denoiser).forward).parameters)[1:]
         self._call: DenoiserCall | None = None
         self._calls = 0
-        self._encoded_guided: bool | None = None
         self._inputs: dict[Branch, Tensor] = {}
         self._predictions: dict[Branch, Tensor] = {}
         self._step = StepRecord(0.0, 0.0, 0.0)
-        self._pooled: dict[tuple[Branch, str], Pooled] = {}
         self._size = (0, 0)
-        self._problem: Exception | None = None
-        self._reached: set[str] = set()
-        self._seen_layers: set[str] = set()
-        self._mismatch = ""
-        self._ids: dict[str, list[int]] = {}
-        self._awaited: set[str] = set()
-        self._round = 0
         self._call_over = False
-        self._thread = 0
         self._open: ExitStack | None = None
-        self._told = None if prompt is None else self._adapter.tokenize(pipe, prompt)
-        if self._told is not None or not self._adapter.parts:
-            self._learn_prompt(self._told or [])
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
@@ -120,111 +119,84 @@ class Observer:
             _watched.add(id(self._denoiser))
         with ExitStack() as stack:
             stack.callback(_watched.discard, id(self._denoiser))
-
-            def before(module: nn.Module, hook: Callable[..., None]) -> None:
-                stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
-
-            def after(module: nn.Module, hook: Callable[..., None], always: bool = False) -> None:
-                stack.callback(module.register_forward_hook(hook, with_kwargs=True, always_call=always).remove)
-
-            before(self._denoiser, self._before_denoiser)
-            after(self._denoiser, self._after_denoiser)
-            for name, encoder in self._adapter.text_encoders(self._pipe).items():
-                before(encoder, functools.partial(self._before_text, name))
-            for name, module in self._layers.items():
-                before(module, functools.partial(self._enter_layer, name))
-                after(module, self._leave_layer, always=True)
-            for name, module in self._feature_layers.items():
-                after(module, functools.partial(self._after_feature_layer, name))
-            if self._adapter.encode_method is not None:
-                stack.callback(listen(self._pipe, self._adapter.encode_method, self._before_encoding))
-            # The scheduler is where a call and its steps begin and end, and where the guided prediction arrives.
-            scheduler = self._adapter.scheduler(self._pipe)
-            stack.callback(listen(scheduler, "set_timesteps", self._before_timesteps))
-            stack.callback(listen(scheduler, "step", self._finish_step))
-            self._thread = threading.get_ident()
-            stack.callback(self._listen, None)
+            if self._features.raw is not None:
+                self._features.raw.open()
+                stack.push(self._close_raw)
+            stack.callback(self._shield(self._attention.read_kept))
+            self._hang(stack)
+            self._attention.thread = threading.get_ident()
+            stack.callback(self._attention.leave)
             self._open = stack.pop_all()
         return self
+
+    def _hang(self, stack: ExitStack) -> None:
+        def before(module: nn.Module, hook: Callable[..., None]) -> None:
+            stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+        def after(module: nn.Module, hook: Callable[..., None], always: bool = False) -> None:
+            stack.callback(module.register_forward_hook(hook, with_kwargs=True, always_call=always).remove)
+
+        quiet, layers, features = self._shield, self._attention.layers, self._features.layers
+        before(self._denoiser, quiet(self._before_denoiser))
+        after(self._denoiser, quiet(self._after_denoiser))
+        for name, encoder in self._adapter.text_encoders(self._pipe).items():
+            before(encoder, quiet(functools.partial(self._prompt.before_text, name)))
+        for name, module in layers.items():
+            before(module, functools.partial(self._attention.enter, name))
+            after(module, self._attention.leave, always=True)
+        if self._timer is not None:
+            for name, module in {**layers, **features}.items():
+                reads = tuple(what for what, some in (("attention", layers), ("features", features)) if name in some)
+                before(module, quiet(functools.partial(self._timer.before, name)))
+                after(module, quiet(functools.partial(self._timer.after, name, reads)))
+        for name, module in features.items():
+            after(module, self._aside(functools.partial(self._features.after_layer, name)))
+        if self._adapter.encode_method is not None:
+            stack.callback(listen(self._pipe, self._adapter.encode_method, quiet(self._prompt.before_encoding)))
+        # The scheduler is where a call and its steps begin and end, and where the guided prediction arrives.
+        scheduler = self._adapter.scheduler(self._pipe)
+        stack.callback(listen(scheduler, "set_timesteps", quiet(self._before_timesteps)))
+        stack.callback(listen(scheduler, "step", quiet(self._finish_step)))
+
+    def _aside(self, hook: Callable[..., None]) -> Callable[..., None]:
+        """A hook inside of layers: quiet, and no part of the time that a layer takes."""
+        quiet = self._shield(hook)
+        return quiet if self._timer is None else self._timer.aside(quiet)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._open is not None:
-            self._open.close()
-            self._open = None
+            opened, self._open = self._open, None
+            opened.__exit__(kind, error, trace)
 
-    # -- the prompt ----------------------------------------------------------------------------------------------
-
-    @_undisturbed
-    def _before_encoding(self, *args: object, **kwargs: object) -> None:
-        method = getattr(type(self._pipe), str(self._adapter.encode_method))
-        given = inspect.signature(method).bind(self._pipe, *args, **kwargs).arguments
-        encoders = set(self._adapter.text_encoders(self._pipe))
-        if self._adapter.encodes_twice and self._columns is not None and not self._tally.levels:
-            self._awaited, self._round = encoders, 2  # the negative prompt, by a call of its own
+    def _close_raw(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        raw = self._features.raw
+        if raw is None:
             return
-        if self._told is None:
-            self._columns = None
-        guided = given.get("do_classifier_free_guidance")
-        self._encoded_guided = guided if isinstance(guided, bool) else None
-        # The prompt is encoded first, the negative prompt after it; of a prompt given as embeddings the latter only.
-        embedded = given.get("prompt_embeds") is not None or given.get("text_model_output") is not None
-        self._ids, self._round = {}, 1
-        self._awaited = set() if embedded else encoders
-
-    @_undisturbed
-    def _before_text(self, name: str, module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        ids = args[0] if args else kwargs.get("input_ids")
-        if name not in self._awaited or not isinstance(ids, Tensor) or ids.dim() != 2:
-            return
-        self._awaited.discard(name)
-        if not bool((ids == ids[:1]).all()):
-            raise ObserveError("observe watches one prompt per call; call the pipeline once for each prompt")
-        self._ids[name] = ids[0].tolist()
-        if self._awaited:
-            return
-        read = [self._ids.get(part.encoder, []) for part in self._adapter.parts]
-        if self._round == 2:
-            if self._branch in _WITHOUT_PROMPT:
-                self._learn_prompt(read)
-            return
-        if self._told is None:
-            self._learn_prompt(read)
-        elif any(there[: len(told)] != told[: len(there)] for there, told in zip(read, self._told, strict=True)):
-            raise ObserveError("the pipeline was called with another prompt than observe(..., prompt=TEXT) was told")
-        if not self._adapter.encodes_twice:
-            self._awaited, self._round = set(self._adapter.text_encoders(self._pipe)), 2
-
-    def _learn_prompt(self, ids: list[list[int]]) -> None:
-        tokens = self._adapter.prompt_tokens(self._pipe, ids)
-        if self._branch in _WITHOUT_PROMPT and self._round != 2 and self._adapter.parts:
-            # Until a negative prompt is read: embeddings of zero (SDXL), or none at all.
-            tokens = PromptTokens((), tuple("padding" for _ in tokens.kinds))
-        words = select_words(tokens, self._asked_words) if self._adapter.parts and tokens.words else ()
-        self._columns, self._groups = Columns(words, tokens.kinds), {}
+        if kind is None and self._tally.levels:
+            self._shield(raw.finish)(self._tally.levels)
+        raw.discard()
 
     # -- what happens during the call ----------------------------------------------------------------------------
 
-    @_undisturbed
     def _before_timesteps(self, *args: object, **kwargs: object) -> None:
         self._call_over = bool(self._tally.levels)
 
-    @_undisturbed
     def _before_denoiser(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if self._call_over:
             raise ObserveError("observe watches one call of the pipeline; open another observe block for the next one")
-        if self._layers and threading.get_ident() != self._thread:
+        reader = self._attention
+        if reader.layers and threading.get_ident() != reader.thread:
             raise ObserveError("attention can only be seen in the thread of the observe block; call the pipeline there")
-        arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
-        guided = getattr(self._pipe, "do_classifier_free_guidance", self._encoded_guided)
+        arguments = {**dict(zip(self._arguments, args, strict=False)), **kwargs}
+        guided = getattr(self._pipe, "do_classifier_free_guidance", self._prompt.guided)
         self._call = DenoiserCall(arguments, self._calls, bool(guided))
         self._calls += 1
         self._size = self._adapter.grid(self._pipe, self._call)
-        self._listen(None)
-        self._reached = set()
+        reader.begin_call(self._call, self._size, self._step)
+        self._features.begin_call(self._call)
 
-    @_undisturbed
     def _after_denoiser(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         if self._call is None:
             return
@@ -234,130 +206,33 @@ class Observer:
         for name, rows in self._adapter.branches(self._pipe, self._call, len(prediction)).items():
             self._predictions[name], self._inputs[name] = prediction[rows], sample[rows]
 
-    @_undisturbed
-    @torch.no_grad()
-    def _after_feature_layer(self, name: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        if self._call is None:
-            return
-        if isinstance(output, tuple | list):
-            # Joint blocks give (text, picture), others their map first.
-            two = self._adapter.joint and len(output) == 2 and (output[0] is None or output[0].dim() == 3)
-            output = output[1] if two else output[0]
-        held = cast(Tensor, output)
-        places = self._adapter.token_places(self._pipe, self._call, held.shape[1]) if held.dim() == 3 else None
-        held = held if places is None else held[:, places[0]]
-        for branch, rows in self._adapter.branches(self._pipe, self._call, len(held)).items():
-            self._pooled[branch, name] = pool(held[rows], None if places is None else places[1], self._cells)
-
-    def _enter_layer(self, name: str, module: nn.Module, args: object, kwargs: object) -> None:
-        self._listen(name)
-
-    def _leave_layer(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        self._listen(None)
-
-    def _listen(self, layer: str | None) -> None:
-        """The mode slows each torch function by some microseconds, so it is on inside of watched layers alone."""
-        if threading.get_ident() != self._thread:
-            return
-        if layer is not None and self._layer is None:
-            self._mode.__enter__()  # type: ignore[no-untyped-call]
-        elif layer is None and self._layer is not None:
-            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        self._layer = layer
-
-    @_undisturbed
-    @torch.no_grad()
-    def _on_attention(self, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> None:
-        name, call = self._layer, self._call
-        if name is None or call is None:
-            return
-        self._seen_layers.add(name)
-        # Further attention of the layer in this call is to something else: pictures, by an IP-Adapter.
-        if name in self._reached:
-            return
-        section = self._adapter.section(call, self._layers[name], query.shape[-2], key.shape[-2])
-        rows = self._adapter.branches(self._pipe, call, len(query)).get(self._branch)
-        if section is None:
-            self._mismatch = self._mismatch or f"{name} attends from {query.shape[-2]} to {key.shape[-2]} places"
-            return
-        self._reached.add(name)
-        if rows is None:
-            return
-        mask = mask[rows] if mask is not None and mask.dim() == 4 and len(mask) == len(query) else mask
-        if self._attention == "self":
-            self._read_places(name, section, query[rows], key[rows], mask, scale)
-        else:
-            self._read_words(name, section, query[rows], key[rows], mask, scale)
-
-    def _read_words(
-        self, name: str, section: Section, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None
-    ) -> None:
-        if self._columns is None:
-            raise ObserveError(
-                "the prompt's words are unknown (it was given as embeddings); pass observe(..., prompt=TEXT)"
-            )
-        count = section.text.stop - section.text.start
-        columns = self._columns.fitted(count)
-        if columns is None:
-            raise ObserveError(
-                f"the prompt has {len(self._columns.kinds)} tokens but {name} attends to {count}; "
-                "prompts lengthened by other tools can't be mapped to words"
-            )
-        place = (*key.shape[1:], section.text.start)
-        if place not in self._groups:
-            matrix = columns.matrix(self._kinds, key.shape[-2], section.text).to(query.device)
-            self._groups[place] = groups_of(matrix, query.shape[-1], query.shape[1])
-        mask = mask[..., section.queries, :] if mask is not None and mask.shape[-2] > 1 else mask
-        asking, words = query[..., section.queries, :], len(columns.words)
-        height, width = self._adapter.map_size(self._size, asking.shape[-2])
-        mass = mass_of(asking, key, self._groups[place], mask, scale, heads_apart=self._heads).cpu()
-        if self._heads:
-            apart = mass[..., :words].permute(0, 3, 1, 2) * mass.shape[1]  # (S, words, heads, places)
-            self._step.attention[name] = apart.reshape(*apart.shape[:3], height, width)
-            mass = mass.sum(1)
-        else:
-            self._step.attention[name] = mass[..., :words].transpose(1, 2).reshape(len(mass), -1, height, width)
-        self._step.token_mass[name] = mass[..., words : words + len(self._kinds)].mean(1)
-
-    def _read_places(
-        self, name: str, section: Section, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None
-    ) -> None:
-        height, width = self._adapter.map_size(self._size, section.places.stop - section.places.start)
-        there = inside(self._region, height, width).flatten().to(query.device)
-        mask = mask[..., section.queries, :][..., there, :] if mask is not None and mask.shape[-2] > 1 else mask
-        found = mean_row(query[..., section.queries, :][..., there, :], key, mask, scale)
-        self._step.self_attention[name] = found[:, section.places].reshape(len(found), height, width).cpu()
-
-    @_undisturbed
     @torch.no_grad()
     def _finish_step(self, model_output: Tensor, *args: object, **kwargs: object) -> None:
         if self._call is None or "cond" not in self._predictions:
             return
-        scheduler = self._adapter.scheduler(self._pipe)
-        timestep = args[0] if args else kwargs["timestep"]
         held = cast(Tensor, args[1] if len(args) > 1 else kwargs["sample"])
-        level = logsnr_of(scheduler, torch.as_tensor(timestep).reshape(-1)[:1])
         record = self._step
-        record.timestep = float(torch.as_tensor(timestep).reshape(-1)[0])
+        record.timestep, level = self._levels.at(args[0] if args else kwargs["timestep"])
         record.sigma, record.logsnr = float(level.sigma[0]), float(level.logsnr[0])
         if self._guidance or self._x0:
             told = Predicted(self._inputs, self._predictions, model_output, held)
-            record.guidance, record.x0 = read_predictions(self._adapter, scheduler, level, told, self._size)
-            record.guidance = record.guidance if self._guidance else None
-            record.x0 = record.x0 if self._x0 else None
+            scheduler = self._adapter.scheduler(self._pipe)
+            guidance, x0 = read_predictions(self._adapter, scheduler, level, told, self._size)
+            record.guidance, record.x0 = guidance if self._guidance else None, x0 if self._x0 else None
         self._tally.add(record)
-        if self._feature_layers:
-            self._features.steps.append(self._pooled)
-        self._step, self._pooled = StepRecord(0.0, 0.0, 0.0), {}
+        self._features.end_step()
+        self._attention.end_step()
+        self._step = StepRecord(0.0, 0.0, 0.0)
         self._call, self._calls, self._inputs, self._predictions = None, 0, {}, {}
 
     # -- the result ----------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if isinstance(self._problem, ObserveError):
-            raise ObserveError(str(self._problem))
-        if self._problem is not None:
-            raise ObserveError(f"the call can't be observed: {self._problem}") from self._problem
+        problem = self._shield.problem
+        if isinstance(problem, ObserveError):
+            raise ObserveError(str(problem))
+        if problem is not None:
+            raise ObserveError(f"the call can't be observed: {problem}") from problem
         if not self._tally.levels:
             raise ObserveError("no call of the pipeline was seen: call it inside the observe block")
 
@@ -365,10 +240,24 @@ class Observer:
     def features(self) -> dict[str, xr.Dataset]:
         """What layers gave out, by dotted name: ``mean``, ``std`` and ``grid`` by sample, branch, step and channel.
 
-        Raises :class:`ObserveError` when nothing was called, or when the call could not be observed as asked.
+        With weights also ``weighted``. Raises :class:`ObserveError` when nothing was called, or when the call could not
+        be observed as asked.
         """
         self._check()
         return self._features.datasets(self._tally.levels)
+
+    @property
+    def raw(self) -> dict[str, xr.DataArray]:
+        """What layers gave out, whole, by dotted name; read from disk where it is used (see :func:`read_raw`).
+
+        Raises :class:`ObserveError` as ``features`` does, inside of the block, and when nothing was asked for.
+        """
+        self._check()
+        if self._features.raw is None:
+            raise ObserveError("no whole outputs were asked for: observe with raw_features=FOLDER")
+        if self._open is not None:
+            raise ObserveError("whole outputs can be read when the observe block has ended")
+        return read_raw(self._features.raw.folder)
 
     @property
     def trace(self) -> xr.Dataset:
@@ -376,20 +265,10 @@ class Observer:
 
         Raises :class:`ObserveError` when nothing was called, or when the call could not be observed as asked.
         """
+        self._shield(self._attention.read_kept)()
         self._check()
-        unseen = [name for name in self._layers if name not in self._seen_layers]
-        if unseen:
-            processor = type(getattr(self._layers[unseen[0]], "processor", None)).__name__
-            raise ObserveError(
-                f"{unseen[0]} uses {processor}, which does not go through scaled_dot_product_attention, so its "
-                f"attention can't be seen; first call {self._adapter.way_to_show}"
-            )
-        recorded = self._tally.recorded()
-        missing = [name for name in self._layers if name not in recorded]
-        if missing and self._mismatch:
-            raise ObserveError(f"{self._mismatch}, which are not those of this model's text and picture")
-        if missing:
-            raise ObserveError(f"no call had the branch {self._branch!r}; observe with branch='cond'")
+        self._attention.check(self._adapter.way_to_show, self._tally.recorded())
         attrs: dict[str, str | float] = {"denoscope_version": __version__, "branch": self._branch}
-        words = self._columns.words if self._columns is not None else ()
-        return to_dataset(self._tally, words, self._kinds, list(self._layers), self._size, attrs)
+        words = self._prompt.columns.words if self._prompt.columns is not None else ()
+        layers = list(self._attention.layers)
+        return to_dataset(self._tally, words, self._adapter.kinds, layers, self._size, attrs)

@@ -16,7 +16,7 @@ from denoscope.pipelines.adapters import TokenKind, Word
 
 @dataclass(slots=True)
 class StepRecord:
-    """One scheduler step. Maps are float32 on the CPU; the leading axis ``S`` counts the pictures of the call.
+    """One scheduler step. Maps are float32, of kept steps on the CPU; the leading axis ``S`` counts the pictures.
 
     ``attention[layer]`` is ``(S, words, h, w)`` or, heads apart, ``(S, words, heads, h, w)``, ``token_mass[layer]``
     ``(S, kinds)``, ``self_attention[layer]`` ``(S, h, w)``, ``guidance`` ``(S, y, x)``, ``x0`` ``(S, channels, y, x)``.
@@ -48,8 +48,19 @@ class Tally:
             self.steps.append(record)
             return
         for name, value in _tensors(record).items():
-            total, count = self._summed.get(name, (torch.zeros_like(value), 0))
-            self._summed[name] = (total + value, count + 1)
+            self._sum(name, value, 1)
+
+    def put(self, kind: str, layer: str, values: Tensor, records: Sequence[StepRecord]) -> None:
+        """What was read later of steps that were taken in: ``values[i]`` is ``records[i].kind[layer]``."""
+        if not self.keep_steps:
+            self._sum(f"{kind}/{layer}", values.sum(0), len(records))
+            return
+        for value, record in zip(values.cpu(), records, strict=True):
+            getattr(record, kind)[layer] = value.clone()  # a part of all values would hold them all
+
+    def _sum(self, name: str, value: Tensor, steps: int) -> None:
+        total, count = self._summed.get(name, (torch.zeros_like(value), 0))
+        self._summed[name] = (total + value, count + steps)
 
     def recorded(self) -> set[str]:
         """Layers whose attention was read at some step."""
@@ -58,7 +69,7 @@ class Tally:
 
     def mean(self) -> StepRecord:
         """The mean over steps, as one record; its noise levels mean nothing."""
-        means = {name: total / count for name, (total, count) in self._summed.items()}
+        means = {name: total.cpu() / count for name, (total, count) in self._summed.items()}
         attention, token_mass, self_attention = (
             {name.removeprefix(f"{kind}/"): value for name, value in means.items() if name.startswith(f"{kind}/")}
             for kind in _BY_LAYER

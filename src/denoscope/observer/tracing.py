@@ -167,14 +167,15 @@ def trace_generation(
     heads: bool = False,
     features: bool | Sequence[str] = False,
     x0: bool = True,
+    debug: bool = False,
 ) -> Traced:
     """Draw one picture and watch it: attention by word, step and layer, guidance difference, predicted x₀.
 
     The picture is the one that the pipeline draws unobserved with the same seed (a CPU generator). ``on_step`` is told
     the index of each finished step. ``layers`` limits the layers (a glob on dotted names), ``branch`` is the branch of
     guidance that is read. With a ``region`` (see :func:`observe`) the trace has ``self_attention``, where the region
-    looks, in place of the words'. ``heads`` and ``features`` are those of :func:`observe`. ``x0=False`` leaves out the
-    predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
+    looks, in place of the words'. ``heads``, ``features`` and ``debug`` are those of :func:`observe`. ``x0=False``
+    leaves out the predicted x₀, whose decoding takes as long as many steps; then ``x0_pictures`` is empty.
     """
     adapter = adapter_for(pipe)
     warnings: list[str] = []
@@ -202,6 +203,7 @@ def trace_generation(
         heads=heads,
         features=features,
         x0=x0,
+        debug=debug,
     )
     with watching as watch:
         output = pipe(

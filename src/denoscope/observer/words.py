@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,11 +49,11 @@ class Columns:
 
     def matrix(self, kinds: Sequence[TokenKind], keys: int, text: slice) -> Tensor:
         """Indicators ``(keys, words + kinds)``; the text's columns are ``text``, all others places of the picture."""
-        found = torch.zeros(keys, len(self.words) + len(kinds))
+        found = np.zeros((keys, len(self.words) + len(kinds)), np.float32)
         for column, word in enumerate(self.words):
             found[[text.start + position for position in word.positions], column] = 1
         told: list[TokenKind] = ["picture"] * keys
         told[text] = self.kinds
         for key, kind in enumerate(told):
             found[key, len(self.words) + kinds.index(kind)] = 1
-        return found
+        return torch.from_numpy(found)

@@ -24,15 +24,18 @@ _HEAD: Final = 46
 _HEAT: Final = 0.6
 """How much of a place's colour is the map's; the rest is the picture in grey."""
 _LONGEST: Final = 13
+_HEADING: Final = 26
 
 
-def attention_grid(maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequence[int]) -> Drawing:
+def attention_grid(
+    maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequence[int], heading: str = ""
+) -> Drawing:
     """A row of maps for each word, a column for each chosen step, over the final picture dimmed to grey.
 
     ``maps`` is ``(word, step, y, x)`` with coordinates ``word``, ``step`` and, where known, ``logsnr``; ``picture`` is
     ``(H, W, 3)`` uint8; ``steps`` are values of the ``step`` coordinate. Each row has one colour scale, from the least
     to the greatest value of the maps shown in it, written at its bar: rows can't be compared by colour. Maps are not
-    smoothed. The first column is the picture itself.
+    smoothed. The first column is the picture itself. A ``heading`` stands above it all, and names the drawing.
 
     Raises :class:`~denoscope.reports.ReportError` for a step that the maps don't have, no step, no word, or a picture
     of another form.
@@ -58,12 +61,14 @@ def attention_grid(maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequen
     small = Image.fromarray(picture).resize((cell[0] * 2, cell[1] * 2), _way_of(picture, cell))
     grey = np.asarray(small.convert("L"), dtype=np.float64)[:, :, None] * 0.8
     columns = [_MARGIN + number * (_CELL + _GAP) for number in range(len(steps) + 1)]
-    items: list[Text | Picture | Line | Dot] = [Text(columns[0] + _CELL / 2, 17, "picture", anchor="middle")]
+    above = _HEADING if heading else 0
+    items: list[Text | Picture | Line | Dot] = [Text(6, 14, heading, 14)] if heading else []
+    items.append(Text(columns[0] + _CELL / 2, above + 17, "picture", anchor="middle"))
     for x, step, title in zip(columns[1:], steps, _levels(shown), strict=True):
-        items.append(Text(x + _CELL / 2, 13, f"step {step}", anchor="middle"))
-        items.append(Text(x + _CELL / 2, 31, title, 11, "middle", "#777777"))
+        items.append(Text(x + _CELL / 2, above + 13, f"step {step}", anchor="middle"))
+        items.append(Text(x + _CELL / 2, above + 31, title, 11, "middle", "#777777"))
     for row, word in enumerate(words):
-        top = _HEAD + row * (cell[1] + _GAP)
+        top = above + _HEAD + row * (cell[1] + _GAP)
         middle = top + cell[1] / 2
         items.append(Text(_MARGIN - 10, middle, shorten(word), 14, "end"))
         items.append(Picture(columns[0], top, *cell, np.asarray(small)))
@@ -73,10 +78,9 @@ def attention_grid(maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequen
             items.append(Picture(x, top, *cell, over(value, grey, low, high)))
         items += _bar(columns[-1] + _CELL + 10, top, cell[1], low, high)
     width = columns[-1] + _CELL + 10 + _BAR
-    height = _HEAD + len(words) * (cell[1] + _GAP) + 4
-    return Drawing(
-        width, height, f"Attention of {', '.join(words)} at the steps {', '.join(map(str, steps))}", (*items,)
-    )
+    height = above + _HEAD + len(words) * (cell[1] + _GAP) + 4
+    name = heading or f"Attention of {', '.join(words)} at the steps {', '.join(map(str, steps))}"
+    return Drawing(width, height, name, (*items,))
 
 
 def over(values: NDArray[np.float64], grey: NDArray[np.float64], low: float, high: float) -> NDArray[np.uint8]:
