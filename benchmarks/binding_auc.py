@@ -1,17 +1,20 @@
 """Does the binding score tell rightly bound colours from wrong ones? Two-object prompts, read back by the reader.
 
 python -m benchmarks.binding_auc
+python -m benchmarks.binding_auc --maps information
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 import typer
 import xarray as xr
+from diffusers import StableDiffusionPipeline
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
@@ -25,10 +28,12 @@ from denoscope.data.worlds.shapes.captions import SYNONYMS
 from denoscope.data.worlds.shapes.judging import judge
 from denoscope.data.worlds.shapes.reader import Reading, read
 from denoscope.data.worlds.shapes.scenes import BOX, PICTURE_SIZE
+from denoscope.information.guidance_information import word_information
 from denoscope.observer import bindings, pointing, word_maps
 from denoscope.observer.binding import WARNS_BELOW
 
 Floats = NDArray[np.float64]
+Maps = Literal["attention", "information"]
 ENOUGH = 5
 """Fewer pictures of a kind than this say nothing."""
 
@@ -128,21 +133,45 @@ def _without_place(trace: xr.Dataset, pairs: Sequence[tuple[str, str]], pair: tu
     return xr.Dataset({"attention": maps.where(maps["word"] != pair[0], flat)})
 
 
-def measure(n: int, steps: int, guidance: float, seed: int) -> list[Row]:
-    pipe = denoscope.load("shapes", "cpu")
+def attended(
+    pipe: StableDiffusionPipeline, text: str, steps: int, guidance: float, seed: int
+) -> tuple[xr.Dataset, Floats]:
+    """Maps of every word by attention, and the picture in [0, 1]."""
+    with denoscope.observe(pipe, guidance=False, x0=False) as watch:
+        picture = pipe(
+            text,
+            num_inference_steps=steps,
+            guidance_scale=guidance,
+            generator=torch.Generator().manual_seed(seed),
+            output_type="np",
+        ).images[0]
+    return watch.trace, picture
+
+
+def informed(
+    pipe: StableDiffusionPipeline, text: str, meaning: Meaning, steps: int, guidance: float, seed: int
+) -> tuple[xr.Dataset, Floats]:
+    """The same of what colour and shape words add to the prediction: colours left out, shapes said as "shape"."""
+    named = {SYNONYMS.get(word, word): word for word in text.split()}
+    colours = [named[str(mention.colour)] for mention in meaning.mentions]
+    shapes = dict.fromkeys((named[str(mention.shape)] for mention in meaning.mentions), "shape")
+    told = partial(word_information, pipe, text, guidance_scale=guidance, seed=seed, num_inference_steps=steps)
+    found = told(colours, how="omit"), told(list(shapes), how="neutral", neutral=shapes)
+    maps = xr.concat([each["injected"] for each in found], "word")
+    return xr.Dataset({"attention": maps}), found[0]["picture"].values / 255
+
+
+def measure(n: int, steps: int, guidance: float, seed: int, maps: Maps) -> list[Row]:
+    pipe: StableDiffusionPipeline = denoscope.load("shapes", "cpu")
     pipe.set_progress_bar_config(disable=True)
     captions = draw_captions(np.random.default_rng(seed), n)
     rows = []
     for i, (text, meaning) in enumerate(track(captions, "drawing", console=Console(stderr=True), transient=True)):
-        with denoscope.observe(pipe, guidance=False, x0=False) as watch:
-            picture = pipe(
-                text,
-                num_inference_steps=steps,
-                guidance_scale=guidance,
-                generator=torch.Generator().manual_seed(seed + i),
-                output_type="np",
-            ).images[0]
-        rows.append(look(watch.trace, meaning, read(np.rint(picture * 255).astype(np.uint8))))
+        if maps == "attention":
+            trace, picture = attended(pipe, text, steps, guidance, seed + i)
+        else:
+            trace, picture = informed(pipe, text, meaning, steps, guidance, seed + i)
+        rows.append(look(trace, meaning, read(np.rint(picture * 255).astype(np.uint8))))
     return rows
 
 
@@ -200,12 +229,13 @@ def main(
     steps: Annotated[int, typer.Option(help="Scheduler steps: few, so that some pictures come out wrong.")] = 2,
     guidance: Annotated[float, typer.Option(help="Guidance scale; 1, none, leaves more of them wrong.")] = 1.0,
     seed: int = 60_000,
+    maps: Annotated[Maps, typer.Option(help="Where words look, or what they add to the prediction.")] = "attention",
     threads: int = 2,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """AUC of the binding score of colour words, with bootstrap intervals over pictures."""
     torch.set_num_threads(threads)
-    rows = measure(n, steps, guidance, seed)
+    rows = measure(n, steps, guidance, seed, maps)
     told = told_of(rows)
     counts = {name: sum(row.right is kind for row in rows) for name, kind in (("right", True), ("wrong", False))}
     counts["unread"] = len(rows) - sum(counts.values())
@@ -216,7 +246,14 @@ def main(
         "warned": float((scores < WARNS_BELOW).mean()) if len(scores) else None,
     }
     if as_json:
-        whole: dict[str, object] = {"prompts": n, "steps": steps, "guidance": guidance, "pictures": counts, "auc": told}
+        whole: dict[str, object] = {
+            "prompts": n,
+            "maps": maps,
+            "steps": steps,
+            "guidance": guidance,
+            "pictures": counts,
+            "auc": told,
+        }
         print(json.dumps(whole | {"rightly_drawn": usual}))
         return
     table = Table("question", "AUC", "95 % interval", "values")

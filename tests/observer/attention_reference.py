@@ -61,5 +61,6 @@ def on_latent_grid(mass: NDArray[np.float64], height: int, width: int) -> NDArra
         rows, columns = -(-height // 2**level), -(-width // 2**level)
         if rows * columns == len(mass):
             table = mass.reshape(rows, columns)
-            return np.array([[table[y // 2**level, x // 2**level] for x in range(width)] for y in range(height)])
+            fine: NDArray[np.float64] = table[np.arange(height)[:, None] // 2**level, np.arange(width) // 2**level]
+            return fine
     raise AssertionError(f"{len(mass)} places are no level of {height} x {width}")

@@ -104,12 +104,15 @@ class Recorder:
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         self.layers = layers
         self.calls: dict[str, list[dict[str, object]]] = {name: [] for name in layers}
+        self._exact: dict[str, nn.Module] = {}
 
     def probabilities(self, layer: str, number: int, text_first: bool) -> Tensor:
         """``(B, queries, keys)`` float64, mean over heads, of the layer's call of this number."""
         attention, seen = self.layers[layer], self.calls[layer][number]
         with torch.no_grad():
-            exact = copy.deepcopy(attention).double()
+            if layer not in self._exact:
+                self._exact[layer] = copy.deepcopy(attention).double()
+            exact = self._exact[layer]
             query, key = (self._rows(exact, seen, part, text_first) for part in ("q", "k"))
             turned = seen.get("image_rotary_emb")
             if turned is not None:

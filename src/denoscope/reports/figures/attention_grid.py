@@ -27,9 +27,7 @@ _LONGEST: Final = 13
 _HEADING: Final = 26
 
 
-def attention_grid(
-    maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequence[int], heading: str = ""
-) -> Drawing:
+def attention_grid(maps: xr.DataArray, picture: NDArray[np.uint8], steps: Sequence[int], heading: str = "") -> Drawing:
     """A row of maps for each word, a column for each chosen step, over the final picture dimmed to grey.
 
     ``maps`` is ``(word, step, y, x)`` with coordinates ``word``, ``step`` and, where known, ``logsnr``; ``picture`` is
