@@ -50,7 +50,7 @@ def test_parts_are_the_whole() -> None:
 
 @pytest.mark.parametrize(
     ("features", "told"),
-    [([[1.0, 2.0]], "at least two"), ([[1.0], [np.nan]], "feature 1 is not finite"), ([1.0, 2.0], "must be")],
+    [([[1.0, 2.0]], "at least 2 features"), ([[1.0], [np.nan]], "feature 1 is not finite"), ([1.0, 2.0], "must be")],
 )
 def test_features_that_can_not_be_compared(features: list[float], told: str) -> None:
     with pytest.raises(FeatureError, match=told):
