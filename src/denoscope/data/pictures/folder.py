@@ -69,18 +69,30 @@ def read_picture(
     Raises what Pillow raises for a file that it can't read.
     """
     with Image.open(path) as opened:
-        image = ImageOps.exif_transpose(opened)
-        if image.mode.startswith(("I", "F")):  # 16 bits and more: Pillow would cut off above 255
-            deep = np.asarray(image, np.float64)
-            scale = 65535 if image.mode.startswith("I") else max(float(deep.max()), 1e-12)
-            image = Image.fromarray(np.rint((deep / scale).clip(0, 1) * 255).astype(np.uint8))
-        if "A" in image.getbands() or "transparency" in image.info:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, (*background, 255)), image)
-        image = image.convert("L" if channels == 1 else "RGB")
-        image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
+        image = ImageOps.fit(plain(opened, channels, background), (width, height), Image.Resampling.LANCZOS)
     array = np.asarray(image, np.uint8)
     return array[..., None] if channels == 1 else array
+
+
+def plain(
+    opened: Image.Image, channels: Literal[1, 3] = 3, background: tuple[int, int, int] = (255, 255, 255)
+) -> Image.Image:
+    """A picture of any mode as Pillow's ``L`` or ``RGB`` at its own size: upright, over ``background``, of 8 bits.
+
+    Raises what Pillow raises for data that it can't read.
+
+    >>> plain(Image.new("RGBA", (2, 1), (0, 0, 0, 0))).getpixel((0, 0))
+    (255, 255, 255)
+    """
+    image = ImageOps.exif_transpose(opened)
+    if image.mode.startswith(("I", "F")):  # 16 bits and more: Pillow would cut off above 255
+        deep = np.asarray(image, np.float64)
+        scale = 65535 if image.mode.startswith("I") else max(float(deep.max()), 1e-12)
+        image = Image.fromarray(np.rint((deep / scale).clip(0, 1) * 255).astype(np.uint8))
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (*background, 255)), image)
+    return image.convert("L" if channels == 1 else "RGB")
 
 
 def read_captions(path: Path) -> dict[str, str]:
