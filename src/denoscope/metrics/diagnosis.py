@@ -53,8 +53,8 @@ def _of_numbers(
             f"balls around {smallest:,} pictures are wide: precision and recall come out high",
             f"take at least {ENOUGH_FOR_PRDC:,}, or compare with the same number only",
         )
-    width = generated.features[extractor]["pool"].shape[1]
-    if "fid" in scores and smallest <= width:
+    width = generated.features[extractor]["pool"].shape[1] if "fid" in scores else 0
+    if smallest <= width:
         yield Finding(
             "rank-deficient",
             f"{smallest:,} pictures can't fill a covariance of {width:,} dimensions",
