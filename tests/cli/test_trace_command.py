@@ -8,11 +8,15 @@ import signal
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pytest
 from command_line import Denoscope, assert_refused, files
 from diffusers import DDIMScheduler
+from PIL import Image
 
 from denoscope import reports
+from denoscope.information.guidance_information import word_information
+from denoscope.pipelines import load
 from denoscope.runs import RunFolder
 
 PROMPT = "a red circle above a blue square"
@@ -42,6 +46,9 @@ def test_a_run_folder_is_written(denoscope: Denoscope, tiny_folder: Path, tmp_pa
         "size": "64x64",
         "words": None,
         "negative_prompt": "",
+        "information": None,
+        "neutral": None,
+        "gradient": False,
     }
     assert run.manifest.words == ["a", "red", "circle", "above", "a#2", "blue", "square"]
     assert run.manifest.model.pipeline == "StableDiffusionPipeline"
@@ -224,3 +231,44 @@ def test_help_has_examples(denoscope: Denoscope, arguments: list[str]) -> None:
 
 def test_the_version(denoscope: Denoscope) -> None:
     assert re.fullmatch(r"denoscope \d+\.\d+\S*\n", denoscope("--version").out)
+
+
+def test_information_of_each_word_joins_the_trace(denoscope: Denoscope, tiny_folder: Path) -> None:
+    common = ("trace", PROMPT, "--model", tiny_folder, "--steps", "3", "--words", "red,circle", "--guidance", "1")
+    ended = denoscope(*common, "--information", "omit", "--gradient", "--json", "--out", "run")
+    assert (ended.code, ended.err) == (0, "")
+    assert denoscope(*common, "--out", "plain").code == 0
+    trace, plain = RunFolder.open("run").trace(), RunFolder.open("plain").trace()
+    assert trace.drop_vars([name for name in trace if str(name).startswith("information")]).equals(plain)
+    assert (Path("run/images/final.png").read_bytes()) == Path("plain/images/final.png").read_bytes()
+    pipe = load(tiny_folder, "cpu")
+    pipe.set_progress_bar_config(disable=True)
+    alone = word_information(pipe, PROMPT, ["red", "circle"], gradient=True, num_inference_steps=3, height=64, width=64)
+    for name in ("rate", "injected", "written", "total", "gradient"):
+        assert np.allclose(trace[f"information_{name}"], alone[name], rtol=1e-6)
+    assert np.array_equal(alone["picture"], np.asarray(Image.open("run/images/final.png")))
+    assert trace.attrs["information_quantity"] == "information"
+    rows = json.loads(ended.out)["information"]
+    assert [row["word"] for row in rows] == ["red", "circle"]
+    assert rows[0]["total"] == pytest.approx(float(alone["total"][0]))
+    assert "what the word adds (information)" in Path("run/report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--information", "drop"], "--information 'drop' is unknown: give omit, mask or neutral"),
+        (["--gradient"], "--gradient goes with --information"),
+        (["--information", "neutral"], "--information neutral and --neutral WORD=OTHER go together"),
+        (["--information", "neutral", "--neutral", "red"], "--neutral 'red' can't be read"),
+        (["--information", "neutral", "--neutral", "red=x"], "'circle' has no neutral substitute"),
+    ],
+)
+def test_information_that_cannot_be_had_is_refused(
+    denoscope: Denoscope, tiny_folder: Path, options: list[str], reason: str, tmp_path: Path
+) -> None:
+    ended = denoscope(
+        "trace", "a red circle", "--words", "red,circle", "--model", tiny_folder, "--steps", "2", *options
+    )
+    assert_refused(ended, reason)
+    assert not list(tmp_path.glob("runs/*"))

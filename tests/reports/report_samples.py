@@ -36,8 +36,12 @@ def make_trace(
     guidance: bool = True,
     zero_snr: bool = False,
     hole: int | None = None,
+    information: str = "",
 ) -> xr.Dataset:
-    """A trace in which maps gather as the noise falls. ``hole`` is a step that was not observed."""
+    """A trace in which maps gather as the noise falls.
+
+    ``hole`` is a step that was not observed; ``information`` the quantity of what words add, if they were left out.
+    """
     rng = np.random.default_rng(0)
     words = WORDS if words is None else words
     layers = LAYERS if layers is None else layers
@@ -90,6 +94,15 @@ def make_trace(
         pull = 2.5 * np.exp(-((clean - 0.3) ** 2) / 0.06) + 0.15
         noise = 0.8 + 0.4 * rng.random((steps, size, size))
         trace["guidance"] = (("step", "y", "x"), (pull[:, None, None] * shape * noise).astype(np.float32))
+    if information:
+        rates = maps.mean(2) * np.exp(-((clean - 0.4) ** 2) / 0.05)[:, None, None]
+        spans = np.diff(logsnr, prepend=logsnr[0])
+        spans[~np.isfinite(spans)] = 0
+        trace["information_rate"] = (("word", "step", "y", "x"), rates)
+        trace["information_written"] = (("word", "step", "y", "x"), (rates * spans[:, None, None]).cumsum(1))
+        trace["information_total"] = ("word", trace["information_written"][:, -1].sum(("y", "x")).values)
+        trace["information_gradient"] = (("word", "step"), maps.sum((2, 3, 4)))
+        trace.attrs.update(information_quantity=information, information_how="omit")
     if hole is not None:
         for name in ("attention", "guidance", "token_mass"):
             if name in trace:

@@ -133,3 +133,20 @@ def test_lines_differ_for_more_words_than_colours() -> None:
 )
 def test_short_layer_names_are_unique_or_full(names: list[str], shorts: list[str]) -> None:
     assert summaries.short_layer_names(names) == shorts
+
+
+def test_what_words_add_is_summed_over_places_and_halved_between_steps() -> None:
+    trace = make_trace(words=["red", "dog"], steps=4, size=2, information="information")
+    levels = [-np.inf, -2.0, 0.0, 2.0]
+    trace = trace.assign_coords(logsnr=("step", levels))
+    rates = np.zeros((2, 4, 2, 2))
+    rates[0, 2] = 0.25
+    written = np.zeros((2, 4, 2, 2))
+    written[0, 2], written[0, 3] = 0.25, 0.5
+    trace["information_rate"] = trace["information_rate"].copy(data=rates)
+    trace["information_written"] = trace["information_written"].copy(data=written)
+    trace["information_total"] = ("word", [2.0, 0.0])
+    assert summaries.word_effort(trace) == [("red", 2.0, 0.0, 0.0), ("dog", 0.0, None, None)]
+    assert list(lines(figures.information_curves(trace))["red"]) == [0.0, 0.0, 1.0, 0.0]
+    assert list(lines(figures.information_sums(trace))["red"]) == [0.0, 0.0, 1.0, 2.0]
+    assert summaries.word_effort(make_trace()) == []

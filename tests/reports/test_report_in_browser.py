@@ -291,3 +291,22 @@ def test_odd_reports_open_without_a_complaint(browser: "Browser", tmp_path: Path
         assert re.search("no cross-attention", seen.page.inner_text("body"))
     seen.page.context.close()
     assert seen.complaints == []
+
+
+def test_what_a_word_adds_lies_over_the_picture(browser: "Browser", tmp_path: Path) -> None:
+    trace = make_trace(hole=20, information="guidance effort")
+    path = tmp_path / "report.html"
+    path.write_text(render_report(trace, MANIFEST, make_images(tmp_path)), "utf-8")
+    opened = visit(browser, path)
+    opened.page.click("h1 .word >> text=blue")
+    opened.page.select_option("#layer", label="what the word adds (guidance effort)")
+    opened.go(11)
+    rates = trace["information_rate"].sel(word="blue").isel(step=11)
+    assert opened.number("read-mass") == pytest.approx(float(rates.sum()), rel=0.01)
+    assert opened.number("read-peak") == pytest.approx(float(rates.max()), rel=0.01)
+    assert opened.text("name-mass") == "nats"
+    assert opened.text("legend-title") == "What “blue” adds at each place (guidance effort)"
+    assert opened.page.locator("#plot-rate .scatterlayer .trace").count() > 2
+    assert opened.page.locator("#plot-gradient").count() == 1
+    opened.page.context.close()
+    assert opened.complaints == []

@@ -50,3 +50,17 @@ def parse_indices(text: str | None, option: str) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
         raise OptionError(f"{option} {text!r} can't be read: give numbers from 0, separated by commas, such as 0,10,20")
     return list(dict.fromkeys(int(part) for part in parts))
+
+
+def parse_pairs(text: str | None, option: str) -> dict[str, str]:
+    """``WORD=OTHER`` pairs separated by commas; none of ``None``.
+
+    Raises :class:`OptionError` naming ``option`` for anything else.
+
+    >>> parse_pairs("red=coloured, circle=shape", "--neutral")
+    {'red': 'coloured', 'circle': 'shape'}
+    """
+    pairs = [part.partition("=") for part in (text or "").split(",") if part.strip()]
+    if not all(equals and word.strip() and other.strip() for word, equals, other in pairs) or (text and not pairs):
+        raise OptionError(f"{option} {text!r} can't be read: give WORD=OTHER pairs, separated by commas")
+    return {word.strip(): other.strip() for word, _, other in pairs}

@@ -185,11 +185,6 @@ def trace_generation(
         if len(whole) > len(ids):
             warnings.append(f"the prompt has {len(whole)} tokens, the model reads the first {len(ids)} only")
 
-    def after_step(_pipe: object, step: int, _timestep: object, kwargs: dict[str, object]) -> dict[str, object]:
-        if on_step is not None:
-            on_step(step)
-        return kwargs
-
     started = time.perf_counter()
     attention: Attends | None = "cross" if adapter.layers(pipe, "cross") else None
     attention = attention if region is None else "self"
@@ -208,13 +203,10 @@ def trace_generation(
     with watching as watch:
         output = pipe(
             prompt=generation.prompt,
-            num_inference_steps=generation.num_inference_steps,
             guidance_scale=generation.guidance_scale,
-            width=generation.width,
-            height=generation.height,
             generator=torch.Generator("cpu").manual_seed(generation.seed),
             output_type="np",
-            **_further(pipe, generation, after_step),
+            **call_arguments(pipe, generation, on_step),
         )
     generated = time.perf_counter()
     if not np.isfinite(output.images).all():
@@ -234,12 +226,21 @@ def trace_generation(
     return Traced(generation, trace, picture, x0_pictures, seconds, pooled, tuple(warnings))
 
 
-def _further(
-    pipe: DiffusionPipeline, generation: Generation, after_step: Callable[..., dict[str, object]]
+def call_arguments(
+    pipe: DiffusionPipeline, generation: Generation, on_step: Callable[[int], None] | None = None
 ) -> dict[str, object]:
-    """Arguments that only some pipelines take."""
+    """A generation's arguments beside prompt, guidance and generator, those alone that the pipeline takes."""
+
+    def after_step(_pipe: object, step: int, _timestep: object, kwargs: dict[str, object]) -> dict[str, object]:
+        if on_step is not None:
+            on_step(step)
+        return kwargs
+
     accepted = inspect.signature(type(pipe).__call__).parameters
     wanted: dict[str, object] = {
+        "num_inference_steps": generation.num_inference_steps,
+        "width": generation.width,
+        "height": generation.height,
         "callback_on_step_end": after_step,
         "use_resolution_binning": False,  # PixArt would draw another size and scale the picture
     }

@@ -33,7 +33,7 @@ def page_data(
     w), ``layers`` (word, layer, step, h, w) and ``guidance`` (step, h, w) as bytes with a ``*_scale`` each;
     ``word_stats`` (word, 1 + layer, step, 3) and ``guidance_stats`` (step, 2) as float32. Statistics are
     mass, peak and spread of a word's map (layer 0: the mean over layers), and sum and peak of the guidance
-    map.
+    map; ``information`` (word, step, h, w) and ``information_stats`` (word, step, 3) likewise, with sums.
     """
     block = ArrayBlock()
     factors: dict[str, Json] = {}
@@ -53,6 +53,10 @@ def page_data(
         effort = summaries.guidance_effort(trace)
         peak = trace["guidance"].max(("y", "x"), skipna=False)
         block.add("guidance_stats", np.stack([_floats(effort), _floats(peak)], -1))
+    if has_words(trace) and "information_rate" in trace:
+        rates = _floats(trace["information_rate"].transpose("word", "step", "y", "x"))
+        _add_maps(block, factors, "information", rates, WORD_BUDGET)
+        block.add("information_stats", information_statistics(trace))
     words = [str(word) for word in trace["word"].values] if has_words(trace) else []
     layers = [str(layer) for layer in trace["layer"].values] if has_words(trace) else []
     return {
@@ -64,6 +68,7 @@ def page_data(
         "words": [{"label": word, "colour": word_line(index)[0]} for index, word in enumerate(words)],
         "layers": summaries.short_layer_names(layers),
         "first_word": first_word,
+        "quantity": str(trace.attrs.get("information_quantity", "")),
         "grid": [int(trace.sizes.get("y", 1)), int(trace.sizes.get("x", 1))],
         "factors": factors,
         "pictures": {"sources": pictures.sources, "steps": pictures.steps},
@@ -91,6 +96,13 @@ def word_statistics(trace: xr.Dataset) -> Floats:
         for maps in (mean, by_layer)
     ]
     return np.concatenate(parts, 1)
+
+
+def information_statistics(trace: xr.Dataset) -> Floats:
+    """Sum, peak and spread of what each word adds by place: (word, step, 3)."""
+    rates = trace["information_rate"].transpose("word", "step", "y", "x")
+    parts = (summaries.information_rates(trace), rates.max(("y", "x"), skipna=False), summaries.spread(rates))
+    return np.stack([_floats(part) for part in parts], -1)
 
 
 def first_choice(trace: xr.Dataset) -> int | None:

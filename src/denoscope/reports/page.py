@@ -37,6 +37,8 @@ class WordRow:
     mass: str
     top_step: str
     last_spread: str
+    total: str
+    half: str
 
 
 def render_report(trace: xr.Dataset, manifest: Manifest, images: ReportImages) -> str:
@@ -74,6 +76,7 @@ def render_report(trace: xr.Dataset, manifest: Manifest, images: ReportImages) -
         words=_word_rows(trace) if words else [],
         layers=list(zip(data_layers(trace), summaries.short_layer_names(data_layers(trace)), strict=True)),
         has_guidance="guidance" in trace,
+        quantity=str(trace.attrs.get("information_quantity", "")) if words and "information_rate" in trace else "",
         guidance_scale=guidance_scale(trace),
         no_attention=NO_ATTENTION,
         no_guidance=NO_GUIDANCE,
@@ -127,6 +130,7 @@ def _word_rows(trace: xr.Dataset) -> list[WordRow]:
     mass = summaries.word_mass(trace).mean("layer")
     spread = summaries.spread(summaries.word_maps(trace))
     tokens = trace["word_tokens"].values.tolist() if "word_tokens" in trace else [""] * trace.sizes["word"]
+    efforts = summaries.word_effort(trace)
     rows = []
     for index, word in enumerate(trace["word"].values.tolist()):
         curve = mass.isel(word=index)
@@ -139,13 +143,15 @@ def _word_rows(trace: xr.Dataset) -> list[WordRow]:
                 mass=_number(float(curve.mean())),
                 top_step=str(int(curve["step"].values[int(curve.argmax("step"))])) if seen else "–",
                 last_spread=_number(float(spread.isel(word=index, step=-1)), ".4f"),
+                total=_number(efforts[index].total) if efforts else "–",
+                half=_number(efforts[index].half) if efforts else "–",
             )
         )
     return rows
 
 
-def _number(value: float, digits: str = ".3g") -> str:
-    return "–" if value != value else f"{value:{digits}}"
+def _number(value: float | None, digits: str = ".3g") -> str:
+    return "–" if value is None or value != value else f"{value:{digits}}"
 
 
 def _asset(name: str) -> str:

@@ -35,6 +35,23 @@ NO_GUIDANCE = (
     "asked for the unconditional prediction."
 )
 
+NO_INFORMATION = (
+    "Nobody asked what each word adds: run denoscope trace with --information omit, and every word is left out once "
+    "at every step."
+)
+INFORMATION_LIMITS = {
+    "information": (
+        "One generation is one draw: the mean of the sums over many pictures is the information, that of one may be "
+        "twice or half of it. A word that another implies adds next to nothing. A sum far above the logarithm of how "
+        "many words might stand there is the network's own reaction to text that it was never trained on: without the "
+        "word the caption may be none."
+    ),
+    "guidance effort": (
+        "Under guidance this is effort, the squared scale times what the word moves, and no information: strong "
+        "guidance decides sooner, so that a smaller sum says nothing of less. Trace at guidance 1 for information."
+    ),
+}
+
 GUIDANCE_LIMITS = (
     "This is the effort of guidance, not information: a large difference does not mean that the prompt "
     "decided something there, and its size depends on the noise level."
@@ -53,6 +70,8 @@ def has_words(trace: xr.Dataset) -> bool:
 def panels(trace: xr.Dataset, first_word: str | None) -> list[Panel]:
     """All panels of a trace, in the order of the page; the layer map starts with ``first_word``."""
     words = has_words(trace)
+    informed = "information_rate" in trace
+    quantity = str(trace.attrs.get("information_quantity", "information"))
 
     def layers(dataset: xr.Dataset) -> go.Figure:
         return figures.layer_heatmap(dataset, first_word or "")
@@ -92,6 +111,46 @@ def panels(trace: xr.Dataset, first_word: str | None) -> list[Panel]:
             "over the steps, or words with each other, rather than layers.",
             made(layers, words),
             NO_ATTENTION,
+        ),
+        Panel(
+            "rate",
+            "What each word adds",
+            f"{quantity}, nats per unit of log-SNR",
+            "How far the prediction moves when the word is left out on the same noisy picture, at each step; the area "
+            "under a curve is the word's sum.",
+            INFORMATION_LIMITS[quantity],
+            made(figures.information_curves, informed),
+            NO_INFORMATION,
+        ),
+        *(
+            [
+                Panel(
+                    "held",
+                    "What the picture holds of each word" if quantity == "information" else "Effort so far",
+                    f"{quantity}, nats",
+                    "The running sum of what each word has added, from noise to picture; where it is level, nothing "
+                    "more is decided of that word.",
+                    INFORMATION_LIMITS[quantity],
+                    made(figures.information_sums, informed),
+                )
+            ]
+            if informed
+            else []
+        ),
+        *(
+            [
+                Panel(
+                    "gradient",
+                    "Slope along each word's embedding",
+                    "norm of the gradient",
+                    "How strongly the denoiser's output leans on the word's columns of text, for small changes.",
+                    "A slope at one point, and no information: it may vanish where a word, once left out, would change "
+                    "a lot.",
+                    made(figures.gradient_curves, True),
+                )
+            ]
+            if "information_gradient" in trace
+            else []
         ),
         Panel(
             "tokens",

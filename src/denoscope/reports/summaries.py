@@ -4,9 +4,19 @@ Every function leaves NaN where a step was not observed, and never averages over
 """
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+
+
+class WordEffort(NamedTuple):
+    """What a word tells of one generation: ``total`` in nats, log-SNR by which half of it is told, and of most."""
+
+    word: str
+    total: float
+    half: float | None
+    peak: float | None
 
 
 def word_mass(trace: xr.Dataset) -> xr.DataArray:
@@ -46,6 +56,37 @@ def spread(maps: xr.DataArray) -> xr.DataArray:
 def guidance_effort(trace: xr.Dataset) -> xr.DataArray:
     """Guidance effort, ``(step,)``: ||eps_cond - eps_uncond||^2 summed over channels and pixels, >= 0."""
     return trace["guidance"].sum(("y", "x"), skipna=False)
+
+
+def information_rates(trace: xr.Dataset) -> xr.DataArray:
+    """What each word adds to the prediction, ``(word, step)``: nats per unit of log-SNR, summed over places."""
+    return trace["information_rate"].sum(("y", "x"), skipna=False).transpose("word", "step")
+
+
+def information_so_far(trace: xr.Dataset) -> xr.DataArray:
+    """The running integral of :func:`information_rates` over log-SNR, ``(word, step)``, in nats."""
+    return trace["information_written"].sum(("y", "x"), skipna=False).transpose("word", "step")
+
+
+def word_effort(trace: xr.Dataset) -> list[WordEffort]:
+    """A row a word of a trace with ``information_total``, otherwise none.
+
+    A word that adds nothing has no ``half`` and no ``peak``; between steps ``half`` is interpolated.
+    """
+    if "information_total" not in trace:
+        return []
+    rates, so_far, levels = information_rates(trace), information_so_far(trace), trace["logsnr"].values
+    rows = []
+    for index, word in enumerate(trace["word"].values):
+        total = float(trace["information_total"][index])
+        sums = so_far[index].values
+        half = peak = None
+        if total > 0:
+            finite = np.isfinite(levels)
+            half = float(np.interp(total / 2, sums[finite], levels[finite]))
+            peak = float(levels[int(np.where(finite, rates[index].values, -np.inf).argmax())])
+        rows.append(WordEffort(str(word), total, half, peak))
+    return rows
 
 
 def token_shares(trace: xr.Dataset) -> xr.DataArray:

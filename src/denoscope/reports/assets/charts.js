@@ -29,6 +29,8 @@ function markerAt(x, colour) {
   };
 }
 
+const WORD_PLOTS = ["mass", "spread", "rate", "held", "gradient"];
+
 class Charts {
   // colourOf gives a palette colour as it is on the present ground. onPick(step, layer) is called when
   // somebody clicks a curve (layer undefined) or a cell of the layer map.
@@ -98,7 +100,7 @@ class Charts {
     // Line 0 is the unseen one that heads the tool tip.
     const lines = this.data.words.map((_, index) => index + 1);
     for (const plot of this.plots) {
-      if (["mass", "spread"].includes(plot.dataset.plot)) {
+      if (WORD_PLOTS.includes(plot.dataset.plot)) {
         const strong = lines.map((_, index) => word === null || index === word);
         window.Plotly.restyle(plot, {
           "line.width": strong.map((is) => (is && word !== null ? 3.5 : 1.5)),

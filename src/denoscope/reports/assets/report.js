@@ -180,8 +180,15 @@ class Report {
     const { kind, word, layer } = this.choice;
     if (kind === "guidance") return "Guidance difference, ‖ε(prompt) − ε(no prompt)‖² at each place";
     if (kind !== "word") return "No overlay";
+    if (layer === INFORMATION) return `What “${this.data.words[word].label}” adds at each place (${this.data.quantity})`;
     const where = layer < 0 ? "mean over layers" : `layer ${this.data.layers[layer]}`;
     return `Attention on “${this.data.words[word].label}”, ${where}`;
+  }
+
+  massName() {
+    const { kind, layer } = this.choice;
+    if (kind === "guidance") return "effort";
+    return kind === "word" && layer === INFORMATION ? "nats" : "mass";
   }
 
   read() {
@@ -192,7 +199,7 @@ class Report {
     for (const name of ["timestep", "logsnr", "sigma"]) {
       this.part(`read-${name}`).textContent = show(steps[name]?.[this.step]);
     }
-    this.part("name-mass").textContent = this.choice.kind === "guidance" ? "effort" : "mass";
+    this.part("name-mass").textContent = this.massName();
     for (const name of ["mass", "peak"]) this.part(`read-${name}`).textContent = show(numbers[name]);
     // Maps are mostly wide: what tells them apart is behind the nines.
     const spread = numbers.spread;
@@ -208,8 +215,7 @@ class Report {
     const start = `Step ${steps.index[this.step]}, log-SNR ${show(steps.logsnr?.[this.step])}`;
     if (this.choice.kind === "none") return `${start}. No overlay.`;
     if (!Number.isFinite(numbers.mass)) return `${start}. ${this.mapName()}: not observed.`;
-    const mass = this.choice.kind === "guidance" ? "effort" : "mass";
-    return `${start}. ${this.mapName()}: ${mass} ${show(numbers.mass)}, peak ${show(numbers.peak)}.`;
+    return `${start}. ${this.mapName()}: ${this.massName()} ${show(numbers.mass)}, peak ${show(numbers.peak)}.`;
   }
 
   point(event) {

@@ -83,10 +83,14 @@ async function loadPictures({ sources, steps }) {
   };
 }
 
+// In the place of a layer: what the word adds to the prediction, not where anybody looks.
+const INFORMATION = -2;
+
 // The map of a step under a choice { kind, word, layer }, or null.
 function chosenMap(data, choice, step) {
   if (choice.kind === "guidance") return readMap(data.arrays, "guidance", step);
   if (choice.kind !== "word") return null;
+  if (choice.layer === INFORMATION) return readMap(data.arrays, "information", choice.word, step);
   if (choice.layer < 0) return readMap(data.arrays, "words", choice.word, step);
   return readMap(data.arrays, "layers", choice.word, choice.layer, step);
 }
@@ -98,8 +102,9 @@ function chosenNumbers(data, choice, step) {
     return { mass, peak, spread: null };
   }
   if (choice.kind !== "word") return { mass: null, peak: null, spread: null };
-  const { shape, values } = data.arrays.word_stats;
-  const start = flatIndex(shape, [choice.word, choice.layer + 1, step]);
+  const informed = choice.layer === INFORMATION;
+  const { shape, values } = informed ? data.arrays.information_stats : data.arrays.word_stats;
+  const start = flatIndex(shape, informed ? [choice.word, step] : [choice.word, choice.layer + 1, step]);
   return { mass: values[start], peak: values[start + 1], spread: values[start + 2] };
 }
 

@@ -59,6 +59,30 @@ def token_areas(trace: xr.Dataset) -> go.Figure:
     return figure
 
 
+def information_curves(trace: xr.Dataset) -> go.Figure:
+    """What each word adds to the prediction at each step: nats per unit of log-SNR, summed over places.
+
+    Raises ``KeyError`` when the trace has no ``information_rate``.
+    """
+    return _word_figure(trace, summaries.information_rates(trace))
+
+
+def information_sums(trace: xr.Dataset) -> go.Figure:
+    """The running sum of what each word has added, nats: at guidance 1 what the picture holds of it already.
+
+    Raises ``KeyError`` when the trace has no ``information_written``.
+    """
+    return _word_figure(trace, summaries.information_so_far(trace))
+
+
+def gradient_curves(trace: xr.Dataset) -> go.Figure:
+    """Norm of the gradient of the denoiser's output along each word's embedding, at each step.
+
+    Raises ``KeyError`` when the trace has no ``information_gradient``.
+    """
+    return _word_figure(trace, trace["information_gradient"].transpose("word", "step"))
+
+
 def _word_figure(trace: xr.Dataset, values: xr.DataArray, from_zero: bool = True) -> go.Figure:
     figure = plain_figure()
     axis = step_axis(trace)
