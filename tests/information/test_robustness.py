@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from diffusers import StableDiffusionPipeline
 from torch import Tensor
 
 from denoscope.information.calls import Call, watched
 from denoscope.information.conditioning import conditioning, predict
 from denoscope.information.errors import InformationError
-from denoscope.information.robustness import leading_direction, robustness
+from denoscope.information.robustness import by_part, leading_direction, robustness
 from denoscope.pipelines.errors import ModelError
 
 PROMPT = "a red circle"
@@ -111,3 +112,23 @@ def test_what_cannot_be_measured_is_refused(pipe: StableDiffusionPipeline, exact
     found = robustness(exact_pipe, PROMPT, of="latent", draws=2, num_inference_steps=3)
     assert found.sizes["layer"] == 0
     assert bool(np.isfinite(found.output_gain).all())
+
+
+def test_rows_are_geometric_means_with_students_interval() -> None:
+    gain = np.exp(np.array([[[0.0], [2.0]], [[2.0], [4.0]]]))  # (draw, step, layer)
+    found = xr.Dataset(
+        {
+            "gain": (("draw", "step", "layer"), gain),
+            "output_gain": (("draw", "step"), gain[..., 0]),
+            "drift": (("draw", "step"), np.array([[np.nan, 3.0], [np.nan, 3.0]])),
+        },
+        {"layer": ["mid"], "logsnr": ("step", [-1.0, 1.0])},
+    )
+    mid, output, drift = by_part(found)
+    assert mid.part == "mid"
+    assert mid.mean == pytest.approx(np.exp(2))
+    reach = 6.3138 * np.sqrt(2) / np.sqrt(2)  # t(.95; 1) times the error of two draws at 1 and 3
+    assert np.log([mid.low, mid.high]) == pytest.approx([2 - reach, 2 + reach], rel=1e-4)
+    assert (mid.greatest, mid.at) == pytest.approx((np.exp(3), 1.0))
+    assert output[1:] == mid[1:]
+    assert drift[1:] == pytest.approx((3, 3, 3, 3, 1))

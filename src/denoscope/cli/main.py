@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from denoscope.cli import attention, dynamics, evaluate, models, sample, trace, train
+from denoscope.cli import attention, dynamics, evaluate, models, robustness, sample, trace, train
 
 app = typer.Typer(
     name="denoscope",
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("trace", epilog=trace.EXAMPLES)(trace.trace)
 app.command("attention", epilog=attention.EXAMPLES)(attention.attention)
 app.command("dynamics", epilog=dynamics.EXAMPLES, no_args_is_help=True)(dynamics.dynamics)
+app.command("robustness", epilog=robustness.EXAMPLES)(robustness.robustness)
 app.command("train", epilog=train.EXAMPLES, no_args_is_help=True)(train.train)
 app.command("sample", epilog=sample.EXAMPLES)(sample.sample)
 app.add_typer(evaluate.app, name="evaluate", help="Measure how good generated pictures are.")

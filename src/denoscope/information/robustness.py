@@ -8,13 +8,14 @@ and its latents are compared step by step.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
 import xarray as xr
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
+from scipy.stats import t
 from torch import Tensor, nn
 
 from denoscope.information.calls import Call, watched
@@ -27,6 +28,18 @@ Of = Literal["prompt", "latent"]
 """What is changed: the text's embedding, or the latents."""
 Direction = Literal["random", "adversarial"]
 """Any direction, or the one that moves the prediction most."""
+
+
+class PartGain(NamedTuple):
+    """A part's gain: geometric mean over draws and steps, its 90 % interval, the greatest of a step and its log-SNR."""
+
+    part: str
+    mean: float
+    low: float
+    high: float
+    greatest: float
+    at: float
+
 
 _ROUNDS: Final = 8
 """Power iterations; the gain found is a lower bound of the greatest, and rises with each."""
@@ -104,6 +117,28 @@ def robustness(
         {"layer": list(modules), "logsnr": ("step", levels)},
         {"of": of, "direction": direction, "size": size, "prompt": prompt, "guidance_scale": guidance_scale},
     )
+
+
+def by_part(found: xr.Dataset) -> list[PartGain]:
+    """A row a layer, one for the denoiser's ``output`` and one for the ``drift``, of :func:`robustness`'s result.
+
+    The interval is Student's over the draws' logarithms, for some draws may tip the picture over: two at least, or it
+    is NaN.
+    """
+    curves = {str(name): found["gain"].sel(layer=name) for name in found["layer"].values}
+    curves |= {"output": found["output_gain"], "drift": found["drift"]}
+    rows = []
+    for name, curve in curves.items():
+        values = np.log(np.maximum(curve.transpose("draw", "step").values, np.finfo(np.float64).tiny))
+        means = np.nanmean(values, 1)
+        spread = means.std(ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
+        reach = float(t.ppf(0.95, max(len(means) - 1, 1)) * spread)
+        steps = values.mean(0)
+        step = int(np.nanargmax(steps))
+        mean = float(means.mean())
+        middle, low, high, greatest = np.exp([mean, mean - reach, mean + reach, float(steps[step])]).tolist()
+        rows.append(PartGain(name, middle, low, high, greatest, float(found["logsnr"][step])))
+    return rows
 
 
 def leading_direction(output: Callable[[Tensor], Tensor], x: Tensor, start: Tensor, size: float) -> Tensor:

@@ -70,6 +70,9 @@ class Dot:
     colour: str
 
 
+Item = Text | Picture | Line | Dot
+
+
 @dataclass(frozen=True, slots=True)
 class Drawing:
     """What to draw on white, later items over earlier ones; ``title`` is read out to those who can't see it."""
@@ -77,7 +80,7 @@ class Drawing:
     width: int
     height: int
     title: str
-    items: tuple[Text | Picture | Line | Dot, ...]
+    items: tuple[Item, ...]
 
 
 def xml_text(text: str) -> str:
@@ -105,7 +108,7 @@ def to_svg(drawing: Drawing) -> str:
     return "\n".join([head, f"<title>{xml_text(drawing.title)}</title>", ground, *body, "</svg>", ""])
 
 
-def _svg_item(item: Text | Picture | Line | Dot) -> str:
+def _svg_item(item: Item) -> str:
     if isinstance(item, Text):
         # A shift by part of the letter's size: not all viewers know dominant-baseline.
         return (

@@ -8,9 +8,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from denoscope.reports.errors import ReportError
-from denoscope.reports.figures.attention_grid import colours, shorten
+from denoscope.reports.figures.attention_grid import shorten
 from denoscope.reports.figures.axis import StepAxis, step_axis
-from denoscope.reports.figures.canvas import Dot, Drawing, Line, Picture, Text
+from denoscope.reports.figures.canvas import Dot, Drawing, Item, Line, Text
+from denoscope.reports.figures.strips import across, level_ticks, strip
 from denoscope.reports.figures.style import word_line
 
 _LEFT: Final = 150.0
@@ -18,8 +19,6 @@ _WIDTH: Final = 360.0
 _HEIGHT: Final = 150.0
 _ROW: Final = 13.0
 _BRANCHES: Final = {"uncond": "written: without the prompt", "cond": "injected: with the prompt"}
-
-Item = Text | Picture | Line | Dot
 
 
 def dynamics_figure(results: xr.Dataset) -> Drawing:
@@ -54,7 +53,8 @@ def dynamics_figure(results: xr.Dataset) -> Drawing:
                 items.append(Text(42, y, shorten(str(slot))))
         for index, slot in enumerate(known["slot"].values):
             start = bottom + 62 + index * (_ROW * len(layers) + 26)
-            items += _strip(known.isel(slot=index, branch=number).values, axis, left, start)
+            shares = np.clip(np.nan_to_num(known.isel(slot=index, branch=number).values), 0, 1)
+            items += strip(shares, axis, left, start, _WIDTH, _ROW)
             if number == 0:
                 items.append(Text(_LEFT, start - 9, f"{slot}: share known, layer by layer", 12))
                 items += [
@@ -71,20 +71,12 @@ def best_layer(cell: xr.Dataset) -> int:
     return int(means.argmax())
 
 
-def _across(axis: StepAxis, at: float, left: float) -> float:
-    start, end = axis.range
-    return left + (at - start) / (end - start) * _WIDTH
-
-
 def _frame(axis: StepAxis, left: float, top: float, bottom: float) -> list[Item]:
     items: list[Item] = []
     for tick in (0.0, 0.5, 1.0):
         y = bottom - tick * (bottom - top)
         items += [Line(((left, y), (left + _WIDTH, y))), Text(left - 6, y, f"{tick:g}", 11, "end", "#777777")]
-    for at, label in axis.ticks:
-        x = _across(axis, at, left)
-        items += [Line(((x, bottom), (x, bottom + 4)), "#999999"), Text(x, bottom + 14, label, 11, "middle", "#777777")]
-    items.append(Text(left + _WIDTH / 2, bottom + 32, axis.title, 12, "middle"))
+    items += level_ticks(axis, left, bottom, _WIDTH)
     items.append(Text(left, top - 14, "share of the word known, in the layer that knows most", 11, colour="#777777"))
     return items
 
@@ -95,7 +87,7 @@ def _curve(cell: xr.Dataset, axis: StepAxis, left: float, top: float, bottom: fl
     def places(values: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
         held = np.clip(values, 0, 1)
         return tuple(
-            (_across(axis, float(at), left), bottom - float(value) * (bottom - top))
+            (across(axis, float(at), left, _WIDTH), bottom - float(value) * (bottom - top))
             for at, value in zip(axis.positions, held, strict=True)
             if not math.isnan(value)
         )
@@ -105,21 +97,9 @@ def _curve(cell: xr.Dataset, axis: StepAxis, left: float, top: float, bottom: fl
     items += [Line(middle, colour, 2.0, dash)] if len(middle) > 1 else [Dot(*place, 2.4, colour) for place in middle]
     at = float(cell["t50"])
     if math.isfinite(at) and axis.range[0] <= at <= axis.range[1]:
-        x = _across(axis, at, left)
+        x = across(axis, at, left, _WIDTH)
         items.append(Line(((x, bottom), (x, top)), colour, 0.8, "dot"))
     return items
 
 
 _NAMES: Final = ("fraction_known", "fraction_known_low", "fraction_known_high")
-
-
-def _strip(values: NDArray[np.float64], axis: StepAxis, left: float, top: float) -> list[Item]:
-    """A row a layer, a cell a step, as wide as the step's stretch of the axis; ``values`` is ``(layer, step)``."""
-    start, end = axis.range
-    edges = np.concatenate([[start], (axis.positions[1:] + axis.positions[:-1]) / 2, [end]])
-    items: list[Item] = []
-    for step in range(values.shape[1]):
-        x, to = _across(axis, float(edges[step]), left), _across(axis, float(edges[step + 1]), left)
-        shades = colours(np.clip(np.nan_to_num(values[:, step]), 0, 1))[:, None]
-        items.append(Picture(x, top, to - x + 0.5, _ROW * len(values), np.rint(shades).astype(np.uint8)))
-    return items
